@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from firstguess_papers import norm_deep, norm_filtered, norm_large_training, norm_placement
+from firstguess_papers.items import Outcome
 from firstguess_papers.norm import PLACES
 from firstguess_papers.norm_filtered import NEUTRAL, PREJUDICED, Both
 from firstguess_papers.norm_large_training import AFTER, BEFORE, Setting
@@ -17,7 +18,6 @@ from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.training_pieces import Arm
 
-import firstguess as fg
 from firstguess.studies.store import Store
 from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
@@ -66,7 +66,6 @@ def test_an_optimizer_effect_is_seen_as_one() -> None:
     adam, descent = _both(0.05, 0.03, 0.3), _both(0.05, 0.05, 0.0)
     assert _verdicts(norm_filtered.judged(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
     assert "it is Adam's" in norm_filtered.judged(adam, descent)[0].why
-    assert "1.57 times as long to learn under Adam" in norm_filtered.title(adam, descent)
     unknown = norm_filtered.judged(adam, _both(0.05, 1e-4, 0.0))[0]  # under descent prejudiced starts never learn
     assert unknown.verdict == "holds with a limit"
     assert unknown.why.startswith("not decided under plain descent")
@@ -80,7 +79,6 @@ def test_the_claim_holds_where_both_optimizers_agree() -> None:
 def test_opposite_starts_do_not_hold() -> None:
     adam = _both(0.03, 0.05, -0.2, predicted=0.01)
     assert _verdicts(norm_filtered.judged(adam, _both(0.05, 0.05, 0.0))) == ["does not hold"] * 4
-    assert norm_filtered.title(adam, adam) == "Neutral and prejudiced starts"
 
 
 def test_starts_that_never_learn_are_not_tested() -> None:
@@ -100,7 +98,6 @@ def _placed(depth: int, *, before: float, after: float, batch: float = 0.05, lay
 def test_norms_after_behave_as_neutral_and_layernorm_gains_most() -> None:
     found = [_placed(1, before=0.8, after=0.5, layer=0.03), _placed(5, before=0.9, after=0.5, layer=0.02)]
     assert _verdicts(norm_placement.judged(found)) == ["holds"] * 4
-    assert norm_placement.title(found).startswith("With the norm after, no class is ever ahead")
 
 
 def test_batchnorm_that_gains_more_contradicts_it() -> None:
@@ -113,7 +110,6 @@ def test_batchnorm_that_gains_more_contradicts_it() -> None:
 def test_norms_the_wrong_way_round_do_not_hold() -> None:
     found = [_placed(1, before=0.5, after=0.8)]
     assert _verdicts(norm_placement.judged(found))[:2] == ["does not hold", "does not hold"]
-    assert norm_placement.title(found) == "Training with norms before and after"
 
 
 def _size(points: int, prejudiced: float, gap: float) -> norm_deep.Size:
@@ -123,13 +119,11 @@ def _size(points: int, prejudiced: float, gap: float) -> norm_deep.Size:
 def test_overlap_with_many_points_only_is_a_limit() -> None:
     many, few = _size(4000, 0.05, 0.5), _size(400, 0.02, 0.5)
     assert _verdicts(norm_deep.judged(many, few, 20)) == ["holds", "holds with a limit"]
-    assert norm_deep.title(many, few, 20).endswith("overlaps with 4,000 points, and does not with 400")
 
 
 def test_curves_together_and_accuracies_apart_contradict_it() -> None:
     many, few = _size(4000, 0.02, 0.0), _size(400, 0.05, 0.0)
     assert _verdicts(norm_deep.judged(many, few, 20)) == ["does not hold", "does not hold"]
-    assert "does not overlap" in norm_deep.title(many, few, 20)
 
 
 def _setting(before: float, after: float, *, shift: float = 0.0, shares: tuple[float, float] = (0.9, 0.5)) -> Setting:
@@ -140,10 +134,8 @@ def _setting(before: float, after: float, *, shift: float = 0.0, shares: tuple[f
 def test_large_models_that_are_faster_with_the_norm_after() -> None:
     base, wide = _setting(0.01, 0.02), _setting(0.02, 0.04)
     assert _verdicts(norm_large_training.judged("Mixer", base, wide, AFTER)) == ["holds", "holds", "holds"]
-    assert "learns faster" in norm_large_training.title("Mixer", base, wide, AFTER)
     slow = _setting(0.02, 0.01, shares=(0.5, 0.9))
     assert _verdicts(norm_large_training.judged("Mixer", slow, wide, AFTER)) == ["does not hold"] * 3
-    assert "learns more slowly" in norm_large_training.title("Mixer", slow, slow, AFTER)
     assert _verdicts(norm_large_training.judged("Mixer", base, slow, AFTER)) == ["holds with a limit"] * 3
 
 
@@ -179,10 +171,13 @@ def test_items_are_skipped_without_images(name: str, tmp_path: Path) -> None:
         items()[name].function(_run(name, tmp_path))
 
 
+def _tiny(name: str, folder: Path, **sizes: Any) -> Outcome:
+    """A quick run of an item at sizes of a test."""
+    return items()[name].function(Run(items()[name], True, Store(folder / "pieces"), changed=sizes))
+
+
 def test_a_tiny_item_runs_from_data_to_figure(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"inits": 2, "draws": 4, "parts": 1, "adam": 1e-3, "batch": 16, "steps": 5, "gd": 0.01}
-    data = fg.data.two_blobs(20, 10)
-    found = norm_filtered.compared(_run("norm/fig2", tmp_path), data, "tiny", sizes | {"gd_steps": 5}, [], test=data)
+    found = _tiny("norm/fig2", tmp_path, points=20, d=10, inits=2, draws=4, adam=1e-3, batch=16, steps=5, gd_steps=5)
     assert _verdicts(found.entries) == ["not tested"] * 4  # two networks decide nothing
     assert {"trained", "predicted"} == set(found.tables["curves"]["source"])
     shares = found.tables["curves"]
@@ -197,8 +192,6 @@ def test_a_tiny_item_runs_from_data_to_figure(tmp_path: Path) -> None:
 
 
 def test_tiny_places_run_from_data_to_figure(tmp_path: Path) -> None:
-    size: dict[str, Any] = {"depth": 1, "width": 8, "optimizer": "adam", "lr": 1e-3, "batch": 16, "steps": 4}
-    size |= {"inits": 2, "parts": 1, "draws": 4}
-    found = norm_placement.compared(_run("norm/fig4", tmp_path), fg.data.two_blobs(20, 10), "tiny", [size], [])
+    found = _tiny("norm/fig4", tmp_path, n=20, d=10, lr=1e-3, steps=4, inits=2, draws=4, deep=2, width=8)
     assert set(_verdicts(found.entries)) == {"not tested"}
     assert set(found.tables["curves"]["place"]) == set(PLACES)

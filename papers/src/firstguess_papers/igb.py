@@ -9,10 +9,11 @@ import numpy as np
 
 import firstguess as fg
 from firstguess_papers import library
+from firstguess_papers.charts import points
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Number, Truth, above, all_of, same, stated
 from firstguess_papers.measured import Cell, Found, Tested, measured
-from firstguess_papers.sweeps import deep, points
+from firstguess_papers.sweeps import deep
 from firstguess_papers.tables import gamma, largest, law_panel, share, std
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
@@ -71,13 +72,12 @@ fig5 = measured(
         lambda c: [same(c.slope, -0.5, room=0.1), same(c.many / c.few, 1.0, room=0.15), above(c.middle, c.ends),
                    above(c.pool_ends, c.pool_middle)],
     )],
-    charts=lambda every: {"laws": fg.figures.panels_chart(
+    charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(f"{kind}, {n:,} points", m, theory={"theory": fg.predict(KINDS[kind])})
-         for (kind, n), m in every[0].cells.items()],
+         for (kind, n), m in c.cells.items()],
         title="How untrained networks of three kinds split random data",
-        subtitle=[f"One hidden layer of {every[0].width}, {every[0].inits:,} networks a panel, random data. Lines: "
-                  f"closed form "
-                  "for as many points, no free parameter."],
+        subtitle=[f"One hidden layer of {c.width}, {c.inits:,} networks a panel, random data. Lines: "
+                  "closed form for as many points, no free parameter."],
     )},
     holds={"laws": Holds(
         "A linear network splits data evenly; ReLU does not, and max-pooling sends most to one class"
@@ -93,8 +93,8 @@ def _mlp(kind: str, depth: int) -> Any:
     return fg.mlp(depth=depth, activation=fg.centered("relu") if "mean" in kind else DEEPER[kind])
 
 
-def _fig7_charts(every: Any) -> dict[str, Any]:
-    first = every[0]
+def _fig7_charts(first: Found) -> dict[str, Any]:
+    every = first.every
     checks = all_of(check for c in every for check in _fig7_checks(c))
     g = {depth: gamma(every[-1]["ReLU", depth]).value for depth in (1, 20)}
     grown = f"γ {g[1]:.2g} → {g[20]:.3g} in 20 layers"
@@ -129,8 +129,7 @@ def _fig7_checks(c: Found) -> list[Truth]:
 fig7 = measured(
     "igb/fig7", "Depth amplifies bias and never creates it", "IGB Fig 7, App. F.2",
     about="ReLU, tanh and ReLU minus its mean, 1 to 20 hidden layers of {width} (our size), σw² = 2; blobs in {d} "
-    "dimensions, "
-    "{n} points; {inits} networks each.",
+    "dimensions, {n} points; {inits} networks each.",
     quick=dict(width=200, d=200, n=400, inits=300),
     full=[dict(width=300, d=1000, n=500, inits=600), dict(width=1000, d=300, n=300, inits=200)],
     seconds=(12, 90),
@@ -149,14 +148,11 @@ fig7 = measured(
     },
     tests=[Tested(
         "I9",
-        "ReLU: γ grows from depth 1 to 5 to 20, and so does the largest fraction; by theory at depth 1000 over 97 % "
-        "of networks "
-        "give 90 % of the data to one class. tanh and ReLU minus its mean: γ at depth 20 is 0 within 0.1. Without a "
-        "limit: γ of "
-        "ReLU at depth 20 within 20 % of theory",
-        "width {width}: ReLU γ {g1} → {g20} (theory {theory:.4g}), largest fraction {one} → {last}; tanh at depth 20 "
-        "γ = {tanh}; "
-        "ReLU minus its mean at depth 20 γ = {centred}; P(largest > 0.9) at depth 1000 by theory {far:.4f}",
+        "ReLU: γ grows from depth 1 to 5 to 20, and so does the largest fraction; by theory at depth 1000 over 97 % of "
+        "networks give 90 % of the data to one class. tanh and ReLU minus its mean: γ at depth 20 is 0 within 0.1. "
+        "Without a limit: γ of ReLU at depth 20 within 20 % of theory",
+        "width {width}: ReLU γ {g1} → {g20} (theory {theory:.4g}), largest fraction {one} → {last}; tanh at depth 20 γ "
+        "= {tanh}; ReLU minus its mean at depth 20 γ = {centred}; P(largest > 0.9) at depth 1000 by theory {far:.4f}",
         _fig7_checks,
         within=lambda c: [same(c.g20, c.theory, room=0.2 * c.theory)],
         limit="at finite width γ of deep ReLU networks departs from theory by more than 20 %",
@@ -183,8 +179,7 @@ def _even(c: Found, *, anew: bool) -> list[Truth]:
 fig8 = measured(
     "igb/fig8", "ReLU minus its mean is neutral", "IGB Fig 8",
     about="One hidden layer and five, of {width} (our size), σw² = 2; blobs in 1000 dimensions, {n} points; {inits} "
-    "networks "
-    "each. The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
+    "networks each. The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
     quick=dict(width=300, n=500, inits=300),
     full=[dict(width=300, n=1000, inits=1000), dict(width=1000, n=500, inits=300)],
     seconds=(10, 70),
@@ -195,19 +190,18 @@ fig8 = measured(
     tests=[Tested(
         "I6",
         "std of G₀ within 0.02 of coin flips, 1/(2√n), for ReLU minus its mean at depth 1 and 5, and for the constant "
-        "shift at "
-        "depth 1; without a limit also for the constant at depth 5",
+        "shift at depth 1; without a limit also for the constant at depth 5",
         lambda c: "; ".join(f"{k}, depth {d}: {std(c[k, d])} (coin flips {c.coin:.4f})" for k, d in NEUTRAL_ONES),
         lambda c: _even(c, anew=True),
         within=lambda c: _even(c, anew=False),
         limit="a constant shift fits one variance of the pre-activations: in the second layer it is another, and bias "
         "is back",
     )],
-    charts=lambda every: {"laws": fg.figures.panels_chart(
+    charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(f"{kind}, {depth} layer{'s' * (depth > 1)}", m, bins=30)
-         for (kind, depth), m in every[0].cells.items()],
+         for (kind, depth), m in c.cells.items()],
         title="Guesses with the mean taken off ReLU, in every layer anew or once and for all",
-        subtitle=[f"{every[0].inits:,} networks a panel, width {every[0].width}, {every[0].n:,} random points."],
+        subtitle=[f"{c.inits:,} networks a panel, width {c.width}, {c.n:,} random points."],
     )},
     holds={"laws": Holds("Taking the mean off ReLU removes the bias, if it is taken off in every layer anew",
                          verdicts=("holds with a limit",))},
@@ -244,8 +238,7 @@ self_averaging = measured(
     tests=[Tested(
         "I4",
         "the standard deviation of a fraction over networks does not depend on width (exponent 0 within 0.05); class "
-        "means over "
-        "networks are alike (χ² test, level 1e-4)",
+        "means over networks are alike (χ² test, level 1e-4)",
         lambda c: "; ".join(
             "; ".join(f"{n} classes, width {w}: {_apart(c[f'{n} classes', w], n)}" for w in c.widths)
             + f"; std ∝ width^({_slope(c, n)})"
@@ -254,8 +247,8 @@ self_averaging = measured(
         lambda c: [*(same(_slope(c, n), 0.0, room=0.05) for n in (2, 10)),
                    *(_alike(m) > 1e-4 for m in c.cells.values())],
     )],
-    charts=lambda every: {"widths": fg.figures.lines_chart(
-        [series for c in every for n in (2, 10) for series in (
+    charts=lambda c: {"widths": fg.figures.lines_chart(
+        [series for n in (2, 10) for series in (
             points(f"{n} classes", {w: std(c[f"{n} classes", w]) for w in c.widths}),
             library.Series(f"{n} classes", [c.widths[0], c.widths[-1]],
                            [fg.Guesses(1 / (math.pi - 1), n, c.n).std()] * 2, mark="dashed"))],

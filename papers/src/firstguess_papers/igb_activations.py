@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +11,11 @@ from scipy import integrate, special
 
 import firstguess as fg
 from firstguess_papers import library
+from firstguess_papers.charts import points, predicted
 from firstguess_papers.igb import ONE, theory_gamma
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Number, Truth, above, all_of, same, stated
 from firstguess_papers.measured import Cell, Found, Tested, measured
-from firstguess_papers.sweeps import points, predicted
 from firstguess_papers.tables import gamma, largest, std
 
 
@@ -88,13 +87,12 @@ criterion = measured(
         limit="at this width some depart from theory by more: {off}",
         otherwise="not as the criterion says: {wrong}",
     )],
-    charts=lambda every: {"activations": fg.figures.lines_chart(
-        [_criterion_series(every[0], True, "mean is not 0"), _criterion_series(every[0], False, "mean is 0"),
+    charts=lambda c: {"activations": fg.figures.lines_chart(
+        [_criterion_series(c, True, "mean is not 0"), _criterion_series(c, False, "mean is 0"),
          library.Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
         title="Bias of every activation, measured and by theory",
-        subtitle=[f"Drift ratio γ after one hidden layer of {every[0].width}, {len(every[0].cells)} activations; "
-                  f"random "
-                  "data, ± 2 standard errors. Values below 0.0001 are drawn there."],
+        subtitle=[f"Drift ratio γ after one hidden layer of {c.width}, {len(c.cells)} activations; "
+                  "random data, ± 2 standard errors. Values below 0.0001 are drawn there."],
         x_title="γ by theory", y_title="γ measured", x_scale="log", y_scale="log", width=520, height=420,
         x_domain=(5e-5, 200.0), y_domain=(5e-5, 200.0),
     )},
@@ -139,8 +137,7 @@ def _uncentred(c: Found) -> dict[str, Any]:
     return {"moved": moved, "checks": checks, "said": f"blobs shifted by 1: {by_one}; {'; '.join(said)}"}
 
 
-def _uncentred_chart(every: Sequence[Found]) -> dict[str, Any]:
-    c = every[0]
+def _uncentred_chart(c: Found) -> dict[str, Any]:
     most = max(g[1.0].value for name, g in c.moved.items() if name != "ReLU")
     return {"shift": fg.figures.lines_chart(
         [series for name, g in c.moved.items()
@@ -151,8 +148,7 @@ def _uncentred_chart(every: Sequence[Found]) -> dict[str, Any]:
             f"Data moved off zero: by 1, γ of odd activations is up to {most:.2g}",
         ),
         subtitle=[f"Drift ratio γ of the output, one hidden layer of {c.widths[0]}; points: measured ± 2 standard "
-                  f"errors, "
-                  "lines: closed form."],
+                  "errors, lines: closed form."],
         x_title="Constant added to all inputs (their spread is 1)", y_title="Drift ratio γ of the output",
         y_scale="symlog", width=640, dodge=True,
     )}  # fmt: skip
@@ -174,8 +170,7 @@ uncentred = measured(
     tests=[Tested(
         "I7",
         "odd activations (linear, tanh, erf, sin): γ = 0 within 0.02 on centred blobs, growing with a shift of ½ and "
-        "of "
-        "2; tanh and sin on pixels from 0 to 1 and on digits: γ above 0.3, and 0 within 0.02 once each pixel is "
+        "of 2; tanh and sin on pixels from 0 to 1 and on digits: γ above 0.3, and 0 within 0.02 once each pixel is "
         "centred",
         "{said}",
         lambda c: c.checks,
@@ -222,8 +217,7 @@ def _maxpool(c: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _maxpool_charts(every: Sequence[Found]) -> dict[str, Any]:
-    c = every[0]
+def _maxpool_charts(c: Found) -> dict[str, Any]:
     growth = fg.figures.lines_chart(
         [series for name, g in c.by_pool.items()
          for series in (points(name, g), predicted(name, c.pools, [c.theory[name, k] for k in c.pools]))],
@@ -248,8 +242,7 @@ def _maxpool_charts(every: Sequence[Found]) -> dict[str, Any]:
 maxpool = measured(
     "igb/maxpool", "Max-pooling creates bias and amplifies it", "IGB §4.2, App. E",
     about="One hidden layer, linear or ReLU, max-pool of K = {pools} over 200·K nodes (at most {most}; our sizes); "
-    "blobs "
-    "in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
+    "blobs in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
     quick=dict(d=200, n=300, inits=200, pools=(1, 2, 4, 9, 25), most=2000),
     full=dict(d=200, n=500, inits=400, pools=(1, 2, 4, 9, 25, 100), most=10_000),
     seconds=(12, 80),
@@ -260,7 +253,7 @@ maxpool = measured(
     quantities=_maxpool,
     table="pools",
     rows=lambda c, name, k: {"pool": k, "width": min(200 * k, c.most), "theory_gamma": c.theory[name, k]},
-    tables=lambda every: {"maxima": {"k": MAXIMA, "ratio": every[0].ratios, "relative_spread": every[0].spreads}},
+    tables=lambda c: {"maxima": {"k": MAXIMA, "ratio": c.ratios, "relative_spread": c.spreads}},
     tests=[
         Tested(
             "I8",
@@ -358,13 +351,13 @@ weight_scale = measured(
             lambda c: [c.coins["GELU"]],
         ),
     ],
-    charts=lambda every: {"scales": fg.figures.lines_chart(
+    charts=lambda c: {"scales": fg.figures.lines_chart(
         {f"Weights of order 1/{'N' if small else '√N'}": [
             library.Series(name, c.widths, [std(c[name, w, small]).value for w in c.widths],
                            [std(c[name, w, small]).error for w in c.widths])
-            for c in every for name in SCALED] for small in (False, True)},
-        title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {every[0].last}: "
-        + ", ".join(f"{name} {a.value:.2f} → {b.value:.2f}" for name, (a, b) in every[0].pair.items()),
+            for name in SCALED] for small in (False, True)},
+        title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {c.last}: "
+        + ", ".join(f"{name} {a.value:.2f} → {b.value:.2f}" for name, (a, b) in c.pair.items()),
         subtitle=["Standard deviation of a guess fraction ± 2 standard errors; one hidden layer, two classes, 300 "
                   "random points."],
         x_title="Width N", y_title="Standard deviation of a guess fraction", x_scale="log", y_domain=(0.0, 0.55),

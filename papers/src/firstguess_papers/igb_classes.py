@@ -126,8 +126,7 @@ def multiclass(run: Run) -> Outcome:
         panels,
         title='Ten classes: networks, the exact law, and the strongest rival alone',
         subtitle=[f"Guess fractions of {inits} networks on {n:,} random points, the exact law (theory.md (8)), and "
-        "IGB's comparison "
-                  "with the strongest rival only. The axis is cut at the top."],
+        "IGB's comparison with the strongest rival only. The axis is cut at the top."],
     )  # fmt: skip
     errors = figures.lines_chart(
         series,

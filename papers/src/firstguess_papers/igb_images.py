@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,17 +66,16 @@ fig1 = measured(
         "average-pooling",
         lambda c: "; ".join(
             f"kernel {k}: std of G₀ {std(c[TANH, k])} against {std(c[RELU, k])}, largest fraction "
-            f"{largest(c[TANH, k])} "
-            f"against {largest(c[RELU, k])}"
+            f"{largest(c[TANH, k])} against {largest(c[RELU, k])}"
             for k in c.kernels
         ),
         lambda c: [above(std(c[RELU, k]), std(c[TANH, k]), by=0.1) for k in c.kernels],
     )],
-    charts=lambda every: {"laws": fg.figures.panels_chart(
-        [law_panel(f"{kind}, kernel {k}", m) for (kind, k), m in every[0].cells.items()],
+    charts=lambda c: {"laws": fg.figures.panels_chart(
+        [law_panel(f"{kind}, kernel {k}", m) for (kind, k), m in c.cells.items()],
         title="Cats or dogs? Guesses of two variants of CNN-A",
-        subtitle=[f"Fraction of {every[0].n} CIFAR-10 images guessed to be cats by CNN-A before training; "
-                  f"{every[0].inits} networks."],
+        subtitle=[f"Fraction of {c.n} CIFAR-10 images guessed to be cats by CNN-A before training; "
+                  f"{c.inits} networks."],
         columns=2, width=320,
     )},
     holds={"laws": Holds("Cats or dogs? tanh + average-pool is undecided, ReLU + max-pool is sure")},
@@ -100,8 +99,7 @@ fig10 = measured(
     "igb/fig10", "CNN-B on MNIST, even or odd: data correlations amplify", "IGB Fig 10",
     needs=("mnist",), seconds=(20, 100),
     about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images, standardized, {inits} networks "
-    "each, "
-    "Kaiming; half as many on noise with independent pixels.",
+    "each, Kaiming; half as many on noise with independent pixels.",
     quick=dict(kernel=5, n=40, inits=60),
     full=[dict(kernel=9, n=150, inits=50), dict(kernel=5, n=100, inits=80)],
     cells=_fig10_cells,
@@ -120,13 +118,12 @@ fig10 = measured(
         within=lambda c: [above(c.tanh, c.tanh_noise), above(c.relu, c.relu_noise)],
         limit="not for both: one variant is no more biased on MNIST than on independent pixels",
     )],
-    charts=lambda every: {"laws": fg.figures.panels_chart(
+    charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(f"{kind}, {label}", m, note=f"largest fraction {largest(m)}")
-         for (kind, label), m in every[0].cells.items()],
+         for (kind, label), m in c.cells.items()],
         title="Even or odd? Guesses of two variants of CNN-B on digits and on noise",
-        subtitle=[f"CNN-B with kernel {every[0].kernel} before training, {every[0].inits} networks on {every[0].n} "
-                  f"images: "
-                  "MNIST (even or odd), or independent Gaussian pixels."],
+        subtitle=[f"CNN-B with kernel {c.kernel} before training, {c.inits} networks on {c.n} "
+                  "images: MNIST (even or odd), or independent Gaussian pixels."],
         columns=2, width=320,
     )},
     holds={"laws": Holds("On digits both networks are biased, ReLU with max-pooling more")},
@@ -151,8 +148,7 @@ fig11 = measured(
     tests=[Tested(
         "I14",
         f"the average largest fraction is larger by over {ROOM} for ReLU with max-pooling; class means over networks "
-        f"are "
-        "alike in both (χ² test, level 1e-4)",
+        "are alike in both (χ² test, level 1e-4)",
         lambda c: "; ".join(
             "{}, kernel {}: largest {}, class means {smallest_mean:.3f} to {largest_mean:.3f} (alike: p = "
             "{p_alike:.2g})"
@@ -161,11 +157,11 @@ fig11 = measured(
         lambda c: [*(_means(m)["p_alike"] > 1e-4 for m in c.cells.values()),
                    above(largest(c[RELU]), largest(c[TANH]), by=ROOM)],
     )],
-    charts=lambda every: {"laws": fg.figures.panels_chart(
+    charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(kind, m, bins=25, note=f"average largest fraction {largest(m)}")
-         for kind, m in every[0].cells.items()],
+         for kind, m in c.cells.items()],
         title="Ten classes: guesses of two variants of CNN-B",
-        subtitle=[f"All guess fractions of {every[0].inits} untrained CNN-B (kernel {every[0].kernel}) on {every[0].n} "
+        subtitle=[f"All guess fractions of {c.inits} untrained CNN-B (kernel {c.kernel}) on {c.n} "
                   "CIFAR-10 images. Each class gets a tenth on average over networks."],
         columns=2, width=320, common=False,
     )},
@@ -188,21 +184,19 @@ def _most_get_nothing(c: Found, kind: Kind) -> list[Truth]:
     return [above(_empty(c[kind]), 0.5), bool(_counts(c, kind).argmax() == 0)]
 
 
-def _fig12_chart(every: Sequence[Found]) -> dict[str, Any]:
-    c = every[0]
+def _fig12_chart(c: Found) -> dict[str, Any]:
     tanh, relu = (100 * _empty(c[kind]).value for kind in KINDS)
     return {"laws": fg.figures.panels_chart(
         [_panel(c, kind) for kind in KINDS],
         title=stated(
-            all_of(check for one in every for check in _most_get_nothing(one, RELU)),
+            all_of(check for one in c.every for check in _most_get_nothing(one, RELU)),
             f"Of a hundred classes, ReLU with max-pooling never guesses {relu:.0f} %, tanh with average-pooling "
             f"{tanh:.0f} %",
             f"A hundred classes: {tanh:.0f} % get nothing with tanh and average-pooling, {relu:.0f} % with ReLU and "
             "max-pooling",
         ),
         subtitle=[f"Images that a class gets: all 100 classes of {c.inits} untrained CNN-B (kernel {c.kernel}) on "
-                  f"{c.n} "
-                  f"CIFAR-100 images. Classes with more than {_SHOWN} are not shown."],
+                  f"{c.n} CIFAR-100 images. Classes with more than {_SHOWN} are not shown."],
         columns=2, width=320, x_title=f"Images guessed to be of one class (of {c.n})", percent=False,
     )}  # fmt: skip
 
@@ -230,12 +224,10 @@ fig12 = measured(
     tests=[Tested(
         "I15",
         "ReLU with max-pooling: over half of the classes get no guess, and 0 is the most frequent count; without a "
-        "limit the "
-        "same for tanh with average-pooling",
+        "limit the same for tanh with average-pooling",
         lambda c: "; ".join(
             f"{kind}, kernel {c.kernel}: {_empty(m)} of classes get nothing (coin flips {(1 - 1 / 100) ** c.n:.3f}), "
-            f"largest "
-            f"{largest(m)}"
+            f"largest {largest(m)}"
             for kind, m in c.cells.items()
         ),
         lambda c: _most_get_nothing(c, RELU),
@@ -286,8 +278,7 @@ def fig13(run: Run) -> Outcome:
         [law_panel(name, m, bins=25, note=f"average largest fraction {largest(m)}") for name, m in found.items()],
         title='Guesses of residual networks and transformers before training',
         subtitle=[f"All guess fractions of {inits} untrained networks on {n} CIFAR-10 images, ten classes. Coin "
-        "flips would give the "
-                  f"largest class {100 * flips:.0f} %."],
+        f"flips would give the largest class {100 * flips:.0f} %."],
         columns=2, width=320,
     )  # fmt: skip
     return Outcome(

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from firstguess_papers.charts import measured, predicted
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
 from firstguess_papers.running import Run
-from firstguess_papers.sweeps import measured, predicted
 from firstguess_papers.tables import columns, std
 
 ROOM = 0.02  # of the standard deviation of G₀: a tenth of that after one ReLU layer

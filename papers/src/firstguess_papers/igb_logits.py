@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from firstguess_papers.charts import measured
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
 from firstguess_papers.running import Run
-from firstguess_papers.sweeps import deep, measured
+from firstguess_papers.sweeps import deep
 from firstguess_papers.tables import columns
 
 NEAR = 0.5  # spreads of the cloud: points nearer to the boundary than this are called near
@@ -109,10 +110,9 @@ def judge(found: Mapping[str, Clouds]) -> list[Entry]:
         ),
         entry(
             "I27",
-            f"points move away from the boundary: the share within {NEAR} spreads of it falls at each step, "
-            "and is that "
-            "of N(0, 1 + γ) within 0.04; without a limit they move as one (distances from the median of the nearest "
-            "and of the farthest tenth agree within 10 % on average)",
+            f"points move away from the boundary: the share within {NEAR} spreads of it falls at each step, and is "
+            "that of N(0, 1 + γ) within 0.04; without a limit they move as one (distances from the median of the "
+            "nearest and of the farthest tenth agree within 10 % on average)",
             f"{each('near')}; N(0, 1 + γ): {', '.join(f'{c.near_theory:.4f}' for c in ordered)}; log ratio of the two "
             f"distances {each('rigid')}",
             leave,
@@ -201,8 +201,7 @@ def logits(run: Run) -> Outcome:
             "Points near the boundary, by bias",
         ),
         subtitle=[f"Share of {n} random points whose margin is below half a spread; averages over networks ± 2 "
-                  "standard "
-                  "errors."],
+                  "standard errors."],
         x_title="1 + γ, in closed form", y_title="Points near the boundary", x_scale="log", percent=True,
         y_domain=(0.0, 0.45), width=560,
     )  # fmt: skip

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
-from firstguess_papers.running import Run
+import numpy as np
+from scipy import integrate, special
+
+import firstguess as fg
+from firstguess_papers.charts import dots
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, Truth, above, entry, same
+from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.sweeps import KAIMING
-from firstguess_papers.tables import columns, gamma
+from firstguess_papers.tables import gamma
 
 PHI = {
     "linear": "linear", "tanh": "tanh", "erf": "erf", "sin": "sin", "ReLU": "relu", "ReLU − mean": "centered(relu)",
@@ -77,94 +82,59 @@ def judge(blocks: Sequence[Block]) -> list[Entry]:
     ]
 
 
-def _blocks(run: Run) -> list[Block]:
-    import firstguess as fg
-
-    d, n, inits, nodes = run.take("d n inits nodes")
-    x = fg.data.blob(n, d, seed=run.seed)
-    mean = pooled_mean("tanh", 2)
-    texts = {(a, p): " > ".join(filter(None, (phi, pool))) for a, phi in PHI.items() for p, pool in POOLS.items()}
-    texts[SHIFTED, "no pool"] = f"tanh > shift({-mean:.12g})"
-    texts[SHIFTED, "largest of 2"] = f"tanh > maxpool(2) > shift({-mean:.12g})"  # the same as taking it off before
-    found: list[Block] = []
-    for (a, p), text in texts.items():
-        net = f"{KAIMING} > {text} > {KAIMING}"
-        pool = 4 if "4" in p else 2 if "2" in p else 1
-        m = run.measure(net, x, inits=inits, width=nodes * pool, classes=10, probe="output", label=f"{a}, {p}")
-        try:
-            theory = float(fg.predict(net).gamma[-1])
-        except fg.NotCovered:
-            theory = None
-        found.append(Block(a, p, text, bool(fg.causes_bias(text, q=2.0)), gamma(m), theory))
-    return found
-
-
 def pooled_mean(activation: str, pool: int, q: float = 2.0) -> float:
     """The mean of the largest of K activated nodes, for a φ that never decreases: E φ(√q · max z), by quadrature.
 
     >>> print(f"{pooled_mean('linear', 2, 1.0):.6f}")  # 1/√π
     0.564190
     """
-    import numpy as np
-    from scipy import integrate, special
-
-    import firstguess as fg
-
     z = np.linspace(-12.0, 12.0, 24_001)
     weight = pool * special.ndtr(z) ** (pool - 1) * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     return float(integrate.simpson(fg.activation(activation)(np.sqrt(q) * z) * weight, x=z))
 
 
-@item(
-    "igb/pooling",
-    "Bias comes from activation and pooling together",
-    claims=("I21",),
-    where="IGB §4.2, eq. 16",
+def texts() -> dict[tuple[str, str], str]:
+    """All blocks, by activation and pool."""
+    found = {(a, p): " > ".join(filter(None, (phi, pool))) for a, phi in PHI.items() for p, pool in POOLS.items()}
+    shift = f"shift({-pooled_mean('tanh', 2):.12g})"
+    found[SHIFTED, "no pool"] = f"tanh > {shift}"
+    found[SHIFTED, "largest of 2"] = f"tanh > maxpool(2) > {shift}"  # the same as taking it off before
+    return found
+
+
+def _block(c: Found, activation: str, pool: str, text: str) -> Block:
+    try:
+        theory = float(fg.predict(f"{KAIMING} > {text} > {KAIMING}").gamma[-1])
+    except fg.NotCovered:
+        theory = None
+    return Block(activation, pool, text, bool(fg.causes_bias(text, q=2.0)), gamma(c[activation, pool]), theory)
+
+
+pooling = measured(
+    "igb/pooling", "Bias comes from activation and pooling together", "IGB §4.2, eq. 16", claims=("I21",),
     about="One hidden layer of {nodes} pooled nodes (our size), Kaiming: seven activations × no pool, average of 4, "
     "largest of 2 and of 4, and tanh minus the mean of the largest of two; blobs in {d} dimensions, {n} points; "
     "{inits} networks of ten outputs each.",
     quick=dict(d=200, n=300, inits=150, nodes=150),
     full=dict(d=500, n=500, inits=300, nodes=300),
     seconds=(12, 80),
-)
-def pooling(run: Run) -> Outcome:
-    """I21: γ of the output by activation and pool, against the criterion and the closed form."""
-    from firstguess_papers.library import Dot, dots_chart
-
-    blocks = _blocks(run)
-    entries = judge(blocks)
-    panels = {
-        pool: [
-            dot
-            for b in blocks
-            if b.pool == pool
-            for dot in (
-                Dot(b.activation, "measured", b.found.value, b.found.error),
-                *([] if b.theory is None else [Dot(b.activation, "closed form", b.theory)]),
-            )
-        ]
-        for pool in POOLS
-    }
-    tanh = next(b for b in blocks if (b.activation, b.pool) == ("tanh", "largest of 2"))
-    most = max(b.found.value + 2 * b.found.error for b in blocks)
-    chart = dots_chart(
-        panels,
-        title=stated(
-            all_of(b.right for b in blocks),
-            f"Max-pooling biases odd activations (tanh: γ = {tanh.found.value:.2f}); what counts is the mean "
-            "behind the "
-            "pool",
-            "Bias by activation and pool: not in all blocks as the criterion says",
-        ),
-        subtitle=["Drift ratio γ after one hidden layer on random data; ± 2 standard errors. The pooled mean "
-                  "taken off tanh is that of the largest of two."],
-        x_title="Drift ratio γ of the output", x_domain=(-0.1, 1.05 * most), columns=2, width=380,
-    )  # fmt: skip
-    rows = [
-        {"activation": b.activation, "pool": b.pool, "text": b.text, "causes": b.causes, "gamma": b.found.value}
-        | {"gamma_error": b.found.error, "theory": b.theory}
-        for b in blocks
-    ]
-    return Outcome(entries, {"blocks": columns(rows)}, {"blocks": chart}, [
-        "Max-pools of GELU and sin, which fall somewhere, have no closed form."
-    ])  # fmt: skip
+    measure={"classes": 10},
+    cells=lambda c: {
+        (a, p): Cell(f"{KAIMING} > {text} > {KAIMING}", c.blob(c.n, c.d),
+                     {"width": c.nodes * (4 if "4" in p else 2 if "2" in p else 1)})
+        for (a, p), text in texts().items()
+    },
+    quantities=lambda c: {"blocks": [_block(c, *key, text) for key, text in texts().items()]},
+    judge=lambda c: judge(c.blocks),
+    table="",
+    tables=lambda c: {"blocks": [
+        {"activation": b.activation, "pool": b.pool, "text": b.text, "causes": b.causes, "gamma": b.found,
+         "theory": b.theory} for b in c.blocks
+    ]},
+    charts=lambda c: {"blocks": dots(
+        [vars(b) | {"gamma": b.found} for b in c.blocks], "activation", "gamma", panel="pool",
+        x_domain=(-0.1, 1.05 * max(b.found.value + 2 * b.found.error for b in c.blocks)),
+    )},
+    holds={"blocks": Holds("Max-pooling biases odd activations: what counts is the mean after the pool", entries=(1,))},
+    notes=["Max-pools of GELU and sin, which fall somewhere, have no closed form."],
+)  # fmt: skip

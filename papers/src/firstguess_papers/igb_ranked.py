@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess_papers.charts import measured, predicted
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
 from firstguess_papers.running import Run
-from firstguess_papers.sweeps import KAIMING, measured, predicted
+from firstguess_papers.sweeps import KAIMING
 from firstguess_papers.tables import columns
 
 CLASSES = 10
@@ -59,9 +60,8 @@ def judge(found: Sequence[Ranked]) -> list[Entry]:
     return [
         entry(
             "I24",
-            f"ten classes: the average k-th largest fraction is within {ROOM} of theory for k = 1 to 5; "
-            "without a limit "
-            f"half of the networks (within {SHARE}) are below the predicted median for k = 1, 2, 3",
+            f"ten classes: the average k-th largest fraction is within {ROOM} of theory for k = 1 to 5; without a "
+            f"limit half of the networks (within {SHARE}) are below the predicted median for k = 1, 2, 3",
             f"k = 1, 2, 3 (theory): {ranked}; share of networks below the predicted median: {medians}",
             [check for r in found for check in r.ranks],
             within=[check for r in found for check in r.laws],

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess_papers.charts import measured, predicted
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
 from firstguess_papers.running import Run
-from firstguess_papers.sweeps import deep, measured, predicted
+from firstguess_papers.sweeps import deep
 from firstguess_papers.tables import columns, std
 
 NOISE = "independent pixels"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+import firstguess as fg
+from firstguess_papers.charts import dots
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
+from firstguess_papers.measured import Cell, measured
 from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even
-from firstguess_papers.running import Run
 from firstguess_papers.sweeps import differ, failing
-from firstguess_papers.tables import columns, std
+from firstguess_papers.tables import std
 
 LAWS = ("normal", "uniform", "rademacher", "laplace", "orthogonal", "student(5)", "student(3)", "student(1.5)")
 SLOW, ENDLESS = "student(3)", "student(1.5)"  # no fourth moment; no variance
@@ -68,65 +70,39 @@ def judge(plain: Found, cured: Mapping[str, Number], theory: float) -> list[Entr
     ]
 
 
-@item(
-    "igb/weight_laws",
-    "Weights of any law with the same variance",
-    claims=("I20",),
-    where="IGB §3; NORM §2",
+weight_laws = measured(
+    "igb/weight_laws", "Weights of any law with the same variance", "IGB §3; NORM §2", claims=("I20",),
     about="Eight laws of weights, three ReLU layers, Kaiming variances; blobs in {d} dimensions, {n} points; networks "
     "each by width (our sizes): {sizes}. LayerNorm after ReLU at width {wide}: {after} networks each.",
     quick=dict(d=150, n=300, sizes={40: 150, 150: 200}, wide=150, after=150),
     full=dict(d=300, n=300, sizes={50: 500, 200: 500, 600: 250}, wide=200, after=250),
     seconds=(15, 110),
-)
-def weight_laws(run: Run) -> Outcome:
-    """I20: std of G₀ by the law of the weights and the width, against the closed form."""
-    import firstguess as fg
-    from firstguess_papers.library import Dot, dots_chart
-
-    d, n, sizes, wide, after = run.take("d n sizes wide after")
-    x = fg.data.blob(n, d, seed=run.seed)
-    plain = {
-        (law, width): std(run.measure(network(law), x, inits=inits, width=width, classes=2, probe="output",
-                                      label=f"{law}, width {width}"))
-        for law in LAWS for width, inits in sizes.items()
-    }  # fmt: skip
-    cured = {
-        law: beyond_even(run.measure(network(law, "relu > layernorm"), x, inits=after, width=wide, classes=2,
-                                     probe="output", label=f"{law}, LayerNorm after"))
+    measure={"classes": 2},
+    cells=lambda c: {
+        (law, width): Cell(network(law), c.blob(c.n, c.d), {"inits": inits, "width": width})
+        for law in LAWS for width, inits in c.sizes.items()
+    } | {
+        law: Cell(network(law, "relu > layernorm"), c.blob(c.n, c.d), {"inits": c.after, "width": c.wide})
         for law in LAWS
-    }  # fmt: skip
-    theory = fg.Guesses(float(fg.predict(network("normal")).gamma[-1]), 2, n).std()
-    entries = judge(plain, cured, theory)
-    widths = list(sizes)
-    panels: dict[str, list[Dot]] = {"Plain ReLU": [], f"LayerNorm after ReLU, width {wide}: beyond even": []}
-    plainly, even = panels.values()
-    for law in LAWS:
-        plainly += [Dot(NAMES[law], f"width {w}", plain[law, w].value, plain[law, w].error) for w in widths]
-        plainly.append(Dot(NAMES[law], "closed form", theory))
-        even += [
-            Dot(NAMES[law], f"width {wide}", cured[law].value, cured[law].error),
-            Dot(NAMES[law], "closed form", 0),
-        ]
-    usual = all_of(same(plain[law, widths[-1]], theory, room=ROOM) for law in LAWS if law not in (SLOW, ENDLESS))
-    chart = dots_chart(
-        panels,
-        title=stated(
-            usual,
-            "The law of the weights does not matter while tails are light; without a variance LayerNorm after ReLU "
-            f"leaves {cured[ENDLESS].value:.2f}",
-            f"Spread of the guesses by the law of the weights; without a variance LayerNorm after ReLU leaves "
-            f"{cured[ENDLESS].value:.2f}",
-        ),
-        subtitle=["Three hidden layers, Kaiming variances, random data, two classes; measured ± 2 standard errors. "
-                  "Orthogonal weights are not independent."],
-        x_title="Standard deviation of a guess fraction", x_domain=(-0.02, 0.42), columns=2, width=360,
-    )  # fmt: skip
-    rows = [
-        {"law": law, "width": width, "std": v.value, "std_error": v.error, "theory": theory}
-        for (law, width), v in plain.items()
-    ]
-    return Outcome(entries, {"laws": columns(rows)}, {"laws": chart}, [
-        "Student weights of 1.5 degrees have no variance: scaled by N^(−1/1.5), with which sums neither vanish "
-        "nor grow."
-    ])  # fmt: skip
+    },
+    quantities=lambda c: {
+        "plain": {key: std(m) for key, m in c.cells.items() if isinstance(key, tuple)},
+        "cured": {law: beyond_even(c[law]) for law in LAWS},
+        "theory": fg.Guesses(float(fg.predict(network("normal")).gamma[-1]), 2, c.n).std(),
+    },
+    judge=lambda c: judge(c.plain, c.cured, c.theory),
+    table="",
+    tables=lambda c: {"laws": [
+        {"law": law, "width": width, "std": found, "theory": c.theory} for (law, width), found in c.plain.items()
+    ]},
+    charts=lambda c: {"laws": dots(
+        [{"panel": "Plain ReLU", "law": NAMES[law], "width": f"width {width}", "std": found, "theory": c.theory}
+         for (law, width), found in c.plain.items()]
+        + [{"panel": "LayerNorm after ReLU: beyond even", "law": NAMES[law], "width": f"width {c.wide}", "std": found,
+            "theory": 0.0} for law, found in c.cured.items()],
+        "law", "std", by="width", panel="panel", x_domain=(-0.02, 0.42),
+    )},
+    holds={"laws": Holds("The distribution of the weights does not matter while tails are light", entries=(0,))},
+    notes=["Student weights of 1.5 degrees have no variance: scaled by N^(−1/1.5), with which sums neither vanish nor "
+           "grow."],
+)  # fmt: skip

@@ -80,20 +80,26 @@ class Outcome:
 
     Names of tables and charts are file names; the first chart is the one that the ledger shows first. `notes` are lines
     for the reader that are no verdict (sizes that are ours, stand-ins). `holds` has titles that state findings, by
-    chart: titles follow verdicts.
+    chart: titles follow verdicts. A chart without a title gets the item's.
     """
 
     entries: Sequence[Entry]
     tables: Mapping[str, Table] = field(default_factory=dict[str, Table])
     charts: Mapping[str, Chart] = field(default_factory=dict[str, Any])
     notes: Sequence[str] = ()
-    holds: Mapping[str, Holds] = field(default_factory=dict[str, Holds])
+    holds: Mapping[str, Holds | str] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        for name, finding in self.holds.items():
+        for name, found in self.holds.items():
+            finding = Holds(found) if isinstance(found, str) else found
             if finding.by(self.entries):
-                title: Any = self.charts[name].title
-                title.text = textwrap.wrap(finding.title, 78 if len(finding.title) < 150 else 120)
+                entitle(self.charts[name], finding.title)
+
+
+def entitle(chart: Chart, title: str) -> None:
+    """Give a chart this title."""
+    own: Any = chart.title
+    own.text = textwrap.wrap(title, 78 if len(title) < 150 else 120)
 
 
 Sizes: TypeAlias = Mapping[str, Any]  # name -> number, text, or several of them

@@ -1,21 +1,24 @@
 """Items that are data: a sweep of measurements, quantities of it, checks, a sentence and charts.
 
-Sizes say how large; `cells` which networks on which data; `quantities` what is read off them; a `Tested` which checks
-decide a claim. Settings, keys, table, measured text, verdicts and titles follow.
+Sizes say how large; `cells` which networks on which data; `quantities` what is read off them, or computed in other
+pieces; a `Tested` (or `judge`) which checks decide a claim. Settings, keys, table, measured text, verdicts and titles
+follow.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, item
+from firstguess_papers.charts import KEYS
+from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, Table, item
 from firstguess_papers.judging import Truth, entry
 from firstguess_papers.tables import columns, row
+from firstguess_papers.training_pieces import Arm, predicted, trained
 
 if TYPE_CHECKING:
-    from firstguess import Measurement
     from firstguess.data import Data
     from firstguess_papers.library import Chart
     from firstguess_papers.running import Run
@@ -34,13 +37,34 @@ class Cell:
     name: str = ""
 
 
-class Found:
-    """What one set of sizes found: measurements by key, and sizes and quantities as attributes."""
+@dataclass(frozen=True)
+class Training:
+    """Networks that are trained, and predicted if there are `draws`. `options` go to `fg.train` and to the prediction.
 
-    def __init__(self, run: Run, sizes: Sizes, first: bool) -> None:
-        self.run, self.first = run, first
+    `inits`, `parts`, `width`, `batch` and `steps` are the sizes' unless given (None: none).
+    """
+
+    what: Any
+    data: Data
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    name: str = ""
+    test: Data | None = None
+    draws: int = 0
+    test_predicted: bool = True  # held-out points after a BatchNorm have no prediction
+
+
+class Found:
+    """What one set of sizes found: measurements by key, and sizes and quantities as attributes.
+
+    `every` are those of all sets of sizes, this one among them.
+    """
+
+    def __init__(self, run: Run, sizes: Sizes, every: list[Found]) -> None:
+        self.run, self.first, self.every = run, not every, every
         self.known: dict[str, Any] = dict(sizes)
-        self.cells: dict[Any, Measurement] = {}
+        self.cells: dict[Any, Any] = {}
+        self.predictions: dict[Any, Arm] = {}  # of those that are trained
+        every.append(self)
 
     def blob(self, points: int, dimensions: int) -> Data:
         """Random data, the same for all that ask for these sizes."""
@@ -48,8 +72,16 @@ class Found:
 
         return blob(points, dimensions, seed=self.run.seed)
 
-    def __getitem__(self, key: Any) -> Measurement:
+    def __getitem__(self, key: Any) -> Any:
         return self.cells[key]
+
+    def arms(self, *first: Any) -> dict[str, Arm]:
+        """Trained arms whose keys begin so, by the rest of the key."""
+        return {key[-1]: arm for key, arm in self.cells.items() if key[:-1] == first}
+
+    def known_arms(self, *first: Any) -> dict[str, Arm]:
+        """The predictions of `arms`."""
+        return {key[-1]: arm for key, arm in self.predictions.items() if key[:-1] == first}
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -95,54 +127,95 @@ def _text(words: Words, found: Found) -> str:
     return words.format(**found.known) if isinstance(words, str) else words(found)
 
 
+Rows: TypeAlias = list[dict[str, Any]]
+
+
 def measured(
     id: str,
     title: str,
     where: str,
     *,
-    cells: Callable[[Found], Mapping[Any, Cell]],
-    tests: Sequence[Tested],
-    charts: Callable[[Sequence[Found]], Mapping[str, Chart]],
+    charts: Callable[[Found], Mapping[str, Chart]],
+    cells: Callable[[Found], Mapping[Any, Cell | Training]] = lambda _: {},
     quantities: Callable[[Found], Mapping[str, Any]] = lambda _: {},
+    tests: Sequence[Tested] = (),
+    judge: Callable[[Found], Sequence[Entry]] = lambda _: (),
+    claims: Sequence[str] = (),
     rows: Callable[..., Mapping[str, Any]] = lambda _, *key: {},
-    tables: Callable[[Sequence[Found]], Mapping[str, Any]] = lambda _: {},
+    tables: Callable[[Found], Mapping[str, Table | Rows]] = lambda _: {},
     table: str = "laws",
-    notes: Sequence[str] = (),
-    holds: Mapping[str, Holds] | None = None,
-    probe: str = "output",
+    notes: Sequence[str] | Callable[[Found], Sequence[str]] = (),
+    holds: Mapping[str, Holds | str] | None = None,
+    measure: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Item:
-    """An item that measures `cells`. `rows(found, *key)` has further columns of a cell's line in the table.
+    """An item that measures `cells`, each with the options `measure` of `fg.measure`.
 
-    All cells are asked for before one is looked at: workers can share them. `options` are those of `items.item`.
+    `rows(found, *key)` has further columns of a cell's line in the `table` (no name: there is none). `tables` are
+    others, `charts` are drawn; both get what the first set of sizes found. `judge` gives entries where `tests` do not
+    suffice, for the `claims`. All cells are asked for before one is looked at: workers can share them. A chart without
+    a title has the item's. `options` are those of `items.item`.
     """
 
     def function(run: Run) -> Outcome:
         every: list[Found] = []
         for sizes in run.sizes:
-            found = Found(run, sizes, not every)
-            every.append(found)
+            found = Found(run, sizes, every)
             for key, cell in cells(found).items():
-                shown = ", ".join(str(part) for part in (key if isinstance(key, tuple) else (key,)))
+                shown = ", ".join(str(part) for part in _parts(key))
+                if isinstance(cell, Training):
+                    _train(found, key, cell, shown)
+                    continue
                 given = {k: sizes[k] for k in ("inits", "width") if isinstance(sizes.get(k), int)}
-                given |= {"probe": probe, **cell.options}
+                given |= {"probe": "output", **(measure or {}), **cell.options}
                 found.cells[key] = run.measure(cell.what, cell.data, name=cell.name, label=shown, **given)
         for found in every:
             found.known |= quantities(found)
+        from firstguess import Measurement
+
         lines = [
-            row(str(parts[0]), m, **rows(found, *parts))
+            row(str(_parts(key)[0]), m, **rows(found, *_parts(key)))
             for found in every
             for key, m in found.cells.items()
-            for parts in [key if isinstance(key, tuple) else (key,)]
+            if table and isinstance(m, Measurement)
         ]
+        own: Mapping[str, Any] = tables(every[0])
         return Outcome(
-            [test.entry(every) for test in tests],
-            {table: columns(lines), **tables(every)},
-            charts(every),
-            notes,
+            [*(test.entry(every) for test in tests), *judge(every[0])],
+            ({table: columns(lines)} if lines else {})
+            | {name: columns(one) if isinstance(one, list) else one for name, one in own.items()},
+            {name: _described(chart, run) for name, chart in charts(every[0]).items()},
+            notes(every[0]) if callable(notes) else notes,
             holds or {},
         )
 
     function.__doc__ = title
-    claims = tuple(dict.fromkeys(test.claim for test in tests))
-    return item(id, title, claims=claims, where=where, **options)(function)
+    vars(function)["__wrapped__"] = charts  # where the item is written: provenance asks
+    named = tuple(dict.fromkeys([*claims, *(test.claim for test in tests)]))
+    return item(id, title, claims=named, where=where, **options)(function)
+
+
+def _train(found: Found, key: Any, cell: Training, label: str) -> None:
+    """Train the networks of a cell, and predict them if that is asked for."""
+    run, sizes = found.run, found.known
+    given = {k: sizes[k] for k in ("width", "batch", "steps") if isinstance(sizes.get(k), int)} | {**cell.options}
+    given = {k: value for k, value in given.items() if value is not None}
+    count = {k: given.pop(k, sizes.get(k, 1)) for k in ("inits", "parts")}
+    found.cells[key] = trained(run, cell.what, cell.data, label=label, name=cell.name, test=cell.test, **count, **given)
+    if cell.draws:
+        held = cell.test if cell.test_predicted else None
+        found.predictions[key] = predicted(
+            run, cell.what, cell.data, label=label, test=held, draws=cell.draws, trust=not run.quick, **given
+        )
+
+
+def _described(chart: Chart, run: Run) -> Chart:
+    """With the sentence of the settings above what its marks are, where the item gives no subtitle of its own."""
+    title: Any = chart.title
+    if str(title.subtitle[0]).startswith(KEYS):
+        title.subtitle = [*textwrap.wrap(run.item.settings(run.quick, run.changed), 112), *title.subtitle]
+    return chart
+
+
+def _parts(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)

@@ -253,8 +253,7 @@ def fig2(run: Run) -> Outcome:
                 panels,
                 title="How much signals depend on the draw of the weights, by width",
                 subtitle=[
-                    "Standard deviation over networks, relative to the mean q_aa. Lines: power laws from "
-                    "width 100 on; "
+                    "Standard deviation over networks, relative to the mean q_aa. Lines: power laws from width 100 on; "
                     "theory says 1/√width."
                 ],
                 x_title="Width",

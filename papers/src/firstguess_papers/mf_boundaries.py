@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from firstguess_papers.charts import measured, predicted
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, mf_settings, ratio, stored
 from firstguess_papers.running import Run
-from firstguess_papers.sweeps import failing, measured, predicted
+from firstguess_papers.sweeps import failing
 from firstguess_papers.tables import columns
 
 PLAIN = "plain tanh"
@@ -41,12 +42,10 @@ def judge_variances(late: Mapping[str, tuple[Number, Number]], whole: Mapping[st
     return entry(
         "M14",
         "ReLU with biases: ordered, centers' variance settles (last layer over half depth: 1 within 0.15) and the "
-        "spread over data vanishes (below a tenth of the first layer's); at the edge centers' variance grows "
-        "(last layer over a "
-        "quarter of the depth) while the spread falls; chaotic, both grow",
-        f"centers, last over half depth: ordered {center}, chaotic {blown}, over a quarter: edge {at_edge}; "
-        "spread, last over first "
-        f"layer: ordered {whole[ORDERED]}, edge {whole[EDGE]}; chaotic, last over half depth: {spread}",
+        "spread over data vanishes (below a tenth of the first layer's); at the edge centers' variance grows (last "
+        "layer over a quarter of the depth) while the spread falls; chaotic, both grow",
+        f"centers, last over half depth: ordered {center}, chaotic {blown}, over a quarter: edge {at_edge}; spread, "
+        f"last over first layer: ordered {whole[ORDERED]}, edge {whole[EDGE]}; chaotic, last over half depth: {spread}",
         [
             same(center, 1.0, room=0.15),
             below(whole[ORDERED], 0.1),

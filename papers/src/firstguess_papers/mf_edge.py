@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from firstguess_papers.charts import measured, predicted
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
 from firstguess_papers.library import power_of_ten
 from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, ratio, stored
 from firstguess_papers.running import Run
-from firstguess_papers.sweeps import failing, measured, predicted
+from firstguess_papers.sweeps import failing
 from firstguess_papers.tables import columns
 
 MULTIPLES = (0.5, 0.8, 1.0, 1.25, 1.6, 2.5)
@@ -62,10 +63,9 @@ def judge(found: Found, limits: Mapping[tuple[str, float], tuple[float, float]])
         ),
         entry(
             "M13",
-            f"of the networks whose gradients do not vanish (edge and beyond) the edge has the largest γ, "
-            f"behind {last} "
-            "layers, for tanh; without a limit for ReLU, too. Infinitely deep, γ is infinite at the edge and in the "
-            "whole ordered phase",
+            "of the networks whose gradients do not vanish (edge and beyond) the edge has the largest γ, behind "
+            f"{last} layers, for tanh; without a limit for ReLU, too. Infinitely deep, γ is infinite at the edge and "
+            "in the whole ordered phase",
             f"log₁₀ γ behind {last} layers as above; infinite in closed form for "
             + ", ".join(f"{phi} at {m:g} ×" for phi, m in unlimited),
             [*chaos.values(), all(math.isinf(limits["tanh", m][0]) == (m <= 1.0) for m in MULTIPLES)],
@@ -139,9 +139,8 @@ def edge_bias(run: Run) -> Outcome:
             stated(entries[0].verdict == "holds", "The edge of chaos is where bias is largest",
                    "Bias by weight variance and depth"),
         ),
-        subtitle=[f"Bias variance {BIAS_VAR}, random data, {members} networks of width {width} each. Points: "
-                  "measured ± 2 "
-                  "standard errors; lines: closed form. 1 is the edge of chaos."],
+        subtitle=[f"Bias variance {BIAS_VAR}, random data, {members} networks of width {width} each. Points: measured "
+                  "± 2 standard errors; lines: closed form. 1 is the edge of chaos."],
         x_title="Weight variance / critical weight variance", y_title="log10 of the drift ratio γ", x_scale="log",
         columns=2, width=400, height=320,
     )  # fmt: skip

@@ -204,9 +204,8 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
                 "M6",
                 f"chaotic ReLU, first layer, from {depths[0]} to {depths[-1]} layers: the mean square gradient of "
                 "the others grows and that of the favoured class falls, each by more than half a decade",
-                f"log10, others {high[0]} → {high[1]}, favoured {low[0]} → {low[1]} (networks in which it is "
-                "exactly 0 in float64 "
-                f"left out); for comparison at the edge: others {ends['ReLU, edge']['others'][0]} → "
+                f"log10, others {high[0]} → {high[1]}, favoured {low[0]} → {low[1]} (networks in which it is exactly 0 "
+                f"in float64 left out); for comparison at the edge: others {ends['ReLU, edge']['others'][0]} → "
                 f"{ends['ReLU, edge']['others'][1]}, favoured {ends['ReLU, edge']['favoured'][0]} → "
                 f"{ends['ReLU, edge']['favoured'][1]}",
                 m6,

@@ -125,10 +125,9 @@ def residual(run: Run) -> Outcome:
             ),
             entry(
                 "M8",
-                f"between {ends} the factor on gradients changes more than threefold in the plain network, and "
-                "less than 1.5-fold "
-                "with LayerNorm or BatchNorm before or after ReLU; for `holds` less than 1.1-fold with all of them "
-                "in closed form",
+                f"between {ends} the factor on gradients changes more than threefold in the plain network, and less "
+                "than 1.5-fold with LayerNorm or BatchNorm before or after ReLU; for `holds` less than 1.1-fold with "
+                "all of them in closed form",
                 "; ".join(
                     f"{name}: × {found[name][0]} → {found[name][-1]} (closed form {known[name][0]:.3f} → "
                     f"{known[name][-1]:.3f})"
@@ -136,9 +135,8 @@ def residual(run: Run) -> Outcome:
                 ),
                 second,
                 within=flat,
-                limit="with biases, LayerNorm before ReLU leaves a weak dependence on the weight variance; no "
-                "network with a norm crosses "
-                "from vanishing to exploding",
+                limit="with biases, LayerNorm before ReLU leaves a weak dependence on the weight variance; no network "
+                "with a norm crosses from vanishing to exploding",
             ),
         ],
         {"growth": columns(rows)},

@@ -113,9 +113,8 @@ def table1(run: Run) -> Outcome:
         [
             entry(
                 "M3",
-                "tanh after many layers: c > 0.99 at 0.8 × critical; between ½ and 0.99 at 1.25 ×; below ½ at 2.5 "
-                "×; within 0.05 of the fixed point at 1.25, 1.6 and 2.5 ×; the line c* = ½ is more than 1.2 × "
-                "critical",
+                "tanh after many layers: c > 0.99 at 0.8 × critical; between ½ and 0.99 at 1.25 ×; below ½ at 2.5 ×; "
+                "within 0.05 of the fixed point at 1.25, 1.6 and 2.5 ×; the line c* = ½ is more than 1.2 × critical",
                 f"{said}; c* = ½ at {neutral / edge:.4f} × critical",
                 m3,
             ),
@@ -225,10 +224,9 @@ def phases(run: Run) -> Outcome:
         [
             entry(
                 "M4",
-                "ReLU with pools of 2: the computed lines are 4π/(3π+2), 4π/(π+1) (variance) and 4/3, 4 (gradients) "
-                "to 1e-9; in 14 simulated layers the variance keeps its size on the first two and gradients on the "
-                "last two, within 3 % a layer; for `holds` gradients also keep theirs on the variance's line, "
-                "within 5 %",
+                "ReLU with pools of 2: the computed lines are 4π/(3π+2), 4π/(π+1) (variance) and 4/3, 4 (gradients) to "
+                "1e-9; in 14 simulated layers the variance keeps its size on the first two and gradients on the last "
+                "two, within 3 % a layer; for `holds` gradients also keep theirs on the variance's line, within 5 %",
                 "; ".join(said),
                 must,
                 within=within,

@@ -106,9 +106,8 @@ def vit(run: Run) -> Outcome:
                 panels,
                 title='Gradients of a plain transformer by block',
                 subtitle=[
-                    f"{networks} networks each, {blocks} blocks of width {width}, one head, ReLU, no norm, no "
-                    f"skip; {points} images "
-                    "of CIFAR-10, ten classes.",
+                    f"{networks} networks each, {blocks} blocks of width {width}, one head, ReLU, no norm, no skip; "
+                    f"{points} images of CIFAR-10, ten classes.",
                     "Critical: where growth a block crosses 1, measured on other networks.",
                 ],
                 x_title="Block",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,9 +101,8 @@ def _agree(c: Found, place: str) -> list[Truth]:
     return [fg.compare(fg.predict(network(place, d)), c[place, d, w]).agrees for d, w in keys]
 
 
-def _laws(every: Sequence[Found], title: str, subtitle: str, theory: Any) -> dict[str, Any]:
+def _laws(c: Found, title: str, subtitle: str, theory: Any) -> dict[str, Any]:
     """A panel a place and depth at the first width, with the laws that `theory(place, depth)` gives."""
-    c = every[0]
     panels = [
         law_panel(
             f"{place}, {depth} layer{'s' if depth > 1 else ''}",
@@ -121,8 +120,7 @@ def _neutral(claim: str, place: str) -> Tested:
     return Tested(
         claim,
         f"{place} ReLU: std of G₀ beyond that of even guesses is below {NEUTRAL:.3f}, a third of one plain layer's, at "
-        f"1 "
-        "and 20 layers; without a limit if nowhere clearly more than even guesses have (γ = 0)",
+        "1 and 20 layers; without a limit if nowhere clearly more than even guesses have (γ = 0)",
         lambda c: (
             f"1 → 20 layers, {_spreads(c, place)}; even guesses of independent points have {0.5 / np.sqrt(c.n):.4f}"
         ),
@@ -144,8 +142,7 @@ fig3 = measured(
     "norm/fig3", "Norm before or after the activation: how untrained networks split random data",
     "NORM Fig 3, Th 4.1-4.4",
     about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; blob of {n} points in 1000 dimensions, all of "
-    "them "
-    "one batch; {inits} networks each, {wider} of the wider ones.",
+    "them one batch; {inits} networks each, {wider} of the wider ones.",
     quick=dict(n=400, widths=(100, 200), inits=300, wider=100),
     full=dict(n=1000, widths=(100, 400), inits=1000, wider=150),
     seconds=(12, 120),
@@ -157,8 +154,7 @@ fig3 = measured(
         Tested(
             "N1",
             f"with BatchNorm before ReLU, std of G₀ at 1 and at 20 layers is that of one plain layer ({ONE_LAYER:.4f}) "
-            f"within "
-            f"{ROOM}",
+            f"within {ROOM}",
             lambda c: f"1 → 20 layers, {_spreads(c, 'BatchNorm before')}",
             lambda c: [same(std(m), ONE_LAYER, room=ROOM) for m in _of(c, "BatchNorm before")],
             within=lambda c: _agree(c, "BatchNorm before"),
@@ -169,19 +165,17 @@ fig3 = measured(
         Tested(
             "N3",
             f"with LayerNorm before ReLU, std of G₀ is that without a norm within {ROOM}, at 1 and at 20 layers, and "
-            f"larger "
-            f"at 20 by more than {2 * ROOM:g}",
+            f"larger at 20 by more than {2 * ROOM:g}",
             lambda c: f"1 → 20 layers, {_spreads(c, 'LayerNorm before')}; no norm: {_spreads(c, 'no norm')}",
             _as_without,
             within=lambda c: _agree(c, "LayerNorm before"),
             limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
         ),
     ],
-    charts=lambda every: _laws(
-        every, "Guesses with norms before and after the activation",
-        f"Random data, {every[0].n:,} points; layers of {every[0].widths[0]}, {every[0].inits:,} networks a panel. "
-        f"Lines: "
-        "closed form for infinite width and as many points, no free parameter.",
+    charts=lambda c: _laws(
+        c, "Guesses with norms before and after the activation",
+        f"Random data, {c.n:,} points; layers of {c.widths[0]}, {c.inits:,} networks a panel. "
+        "Lines: closed form for infinite width and as many points, no free parameter.",
         lambda place, depth: {"theory": fg.predict(network(place, depth))},
     ),
     holds={"laws": Holds(
@@ -219,9 +213,8 @@ fig3_cifar10 = measured(
     "norm/fig3-cifar10", "The same on CIFAR-10: how far random data serve as a model of images", "NORM Fig 3",
     needs=("cifar10",), seconds=(12, 150),
     about="1 and 20 hidden ReLU layers of {widths}, Kaiming, two outputs; {n} CIFAR-10 images, standardized by "
-    "channel, one "
-    "batch; {inits} networks each, {wider} of the wider ones. Kernel reading of the same images (BatchNorm: up to "
-    "{deepest} layers).",
+    "channel, one batch; {inits} networks each, {wider} of the wider ones. Kernel reading of the same images "
+    "(BatchNorm: up to {deepest} layers).",
     quick=dict(n=250, widths=(100,), inits=240, wider=0, deepest=1),
     full=dict(n=600, widths=(100, 400), inits=1000, wider=150, deepest=20),
     cells=lambda c: _cells(c, c.run.data("cifar10", points=c.n), classes=2),
@@ -235,15 +228,13 @@ fig3_cifar10 = measured(
         Tested(
             "N8",
             "std of G₀ on CIFAR-10 within 0.05 of the closed form for random data: without a norm and with one before "
-            "the "
-            "activation; without a limit if also with one after it",
+            "the activation; without a limit if also with one after it",
             lambda c: ", ".join(f"{p}, {d}: {std(c[p, d, c.widths[0]])}" for p, d in _keys())
             + f"; the largest difference is {c.off[c.worst]} ({_named(c, c.worst)})",
             lambda c: [same(value, 0.0, room=0.05) for key, value in c.off.items() if "after" not in key[0]],
             within=lambda c: [same(value, 0.0, room=0.05) for key, value in c.off.items() if "after" in key[0]],
             limit="not with a norm after the activation: images are not independent of each other, and LayerNorm does "
-            "not "
-            "remove what they share",
+            "not remove what they share",
             otherwise=lambda c: f"off by more than 0.05: {_named(c, c.worst)}, {c.off[c.worst]}",
         ),
         Tested(
@@ -254,13 +245,12 @@ fig3_cifar10 = measured(
             otherwise="finite width: the kernel is for infinitely wide layers",
         ),
     ],
-    charts=lambda every: _laws(
-        every, "CIFAR-10: guesses with norms before and after the activation",
-        f"{every[0].n:,} images, two outputs; layers of {every[0].widths[0]}, {every[0].inits:,} networks a panel. "
-        f"Kernel: "
-        "infinite width, these very images, no free parameter.",
+    charts=lambda c: _laws(
+        c, "CIFAR-10: guesses with norms before and after the activation",
+        f"{c.n:,} images, two outputs; layers of {c.widths[0]}, {c.inits:,} networks a panel. "
+        "Kernel: infinite width, these very images, no free parameter.",
         lambda p, d: {"random data": fg.predict(network(p, d))}
-        | ({"kernel, these images": every[0].kernels[p, d]} if (p, d) in every[0].kernels else {}),
+        | ({"kernel, these images": c.kernels[p, d]} if (p, d) in c.kernels else {}),
     ),
     holds={"laws": Holds(
         "CIFAR-10 follows the theory for random data, without a norm and with one before ReLU", entries=(0,)
@@ -296,8 +286,7 @@ fig_g5 = measured(
     "norm/fig-g5", "The norm's place on MNIST, even against odd digits", "NORM Figs G.5, G.6 (initialization)",
     needs=("mnist",), seconds=(15, 150),
     about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; {n} MNIST digits, standardized, one batch; "
-    "{inits} "
-    "networks each. Kernel reading of the same digits.",
+    "{inits} networks each. Kernel reading of the same digits.",
     quick=dict(n=160, widths=(100, 200), inits=(400, 100)),
     full=dict(n=500, widths=(100, 400), inits=(1000, 150)),
     cells=lambda c: _cells(c, c.run.data("mnist:even-odd", points=c.n)),
@@ -333,12 +322,11 @@ fig_g5 = measured(
             otherwise="finite width: at 20 layers narrow networks differ from infinitely wide ones",
         ),
     ],
-    charts=lambda every: _laws(
-        every, "MNIST: guesses with norms before and after the activation",
-        f"{every[0].n} digits, even against odd; layers of {every[0].widths[0]}, {every[0].inits[0]:,} networks a "
-        f"panel. The "
-        "kernel reading knows the digits, the closed form does not; neither has a free parameter.",
-        lambda p, d: {"kernel, these digits": every[0].kernels[p, d],
+    charts=lambda c: _laws(
+        c, "MNIST: guesses with norms before and after the activation",
+        f"{c.n} digits, even against odd; layers of {c.widths[0]}, {c.inits[0]:,} networks a "
+        "panel. The kernel reading knows the digits, the closed form does not; neither has a free parameter.",
+        lambda p, d: {"kernel, these digits": c.kernels[p, d],
                       "closed form, random data": fg.predict(network(p, d))},
     ),
     holds={"laws": Holds(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
-from firstguess_papers.running import Run
-from firstguess_papers.sweeps import EVEN, FLIPS, beyond_flips, deep, failing, gammas, line, measured, predicted
-from firstguess_papers.tables import columns
+import firstguess as fg
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same
+from firstguess_papers.measured import Cell, measured
+from firstguess_papers.sweeps import EVEN, FLIPS, beyond_flips, deep, failing, gammas, layer_lines
 
 PHI = {"ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "sigmoid": "sigmoid", "tanh": "tanh"}
 ODD = ("tanh",)
@@ -74,9 +75,8 @@ def judge(found: Found, left: Left) -> list[Entry]:
         entry(
             "N16",
             f"ReLU, GELU, SiLU, sigmoid, tanh, γ behind 1 and {DEPTH} layers: BatchNorm before constant (15 % + 0.02), "
-            f"BatchNorm and LayerNorm after even (γ within {EVEN} of 0 at every depth, the largest of ten "
-            "fractions less than "
-            f"{FLIPS} above coin flips), LayerNorm before growing (all but tanh, which has no bias)",
+            f"BatchNorm and LayerNorm after even (γ within {EVEN} of 0 at every depth, the largest of ten fractions "
+            f"less than {FLIPS} above coin flips), LayerNorm before growing (all but tanh, which has no bias)",
             "; ".join(f"{place}: {ends(place)}" for place in PLACES if place != NONE)
             + "; largest fraction beyond coin flips: "
             + ", ".join(f"{phi}, {place} {left[phi, place]}" for place in (BN_AFTER, LN_AFTER) for phi in PHI),
@@ -98,60 +98,32 @@ def judge(found: Found, left: Left) -> list[Entry]:
     ]  # fmt: skip
 
 
-@item(
-    "norm/activations",
-    "The theorems on norms for other activations",
-    claims=("N16",),
-    where="NORM §4.1, App. B",
+NETWORKS = {(label, place): deep(block.format(phi), DEPTH + 1)
+            for label, phi in PHI.items() for place, block in PLACES.items()}  # fmt: skip
+
+activations = measured(
+    "norm/activations", "The theorems on norms for other activations", "NORM §4.1, App. B", claims=("N16",),
     about="Five activations × no norm, BatchNorm and LayerNorm before and after; 6 hidden layers of {width} (our "
     "sizes), Kaiming variances; blobs of that dimension, {n} points; {inits} networks of ten outputs each, γ by layer.",
     quick=dict(width=200, n=300, inits=40),
     full=dict(width=500, n=500, inits=100),
     seconds=(12, 100),
-)
-def activations(run: Run) -> Outcome:
-    """N16: γ by depth for five activations and five placements, against the closed form."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
-    width, n, inits = run.take("width n inits")
-    x = fg.data.blob(n, width, seed=run.seed)
-    found: dict[tuple[str, str], list[Number]] = {}
-    left: dict[tuple[str, str], Number] = {}
-    theory: dict[tuple[str, str], list[float]] = {}
-    at = list(range(1, DEPTH + 1))
-    panels: dict[str, list[Series]] = {}
-    for label, phi in PHI.items():
-        panels[label] = []
-        for place, block in PLACES.items():
-            text = deep(block.format(phi), DEPTH + 1)
-            m = run.measure(text, x, inits=inits, width=width, classes=10, probe="weights", label=f"{label}, {place}")
-            found[label, place], left[label, place] = gammas(m), beyond_flips(m)
-            theory[label, place] = fg.predict(text).gamma[1:-1].tolist()
-            panels[label] += [
-                predicted(place, at, [t / (1 + t) for t in theory[label, place]]),
-                measured(place, at, [correlation(g) for g in found[label, place]]),
-            ]
-    entries = judge(found, left)
-    right = all_of(check for checks in theorems(found, left).values() for check in checks.values())
-    unlike = [phi for phi, check in like_none(found).items() if check is False]
-    chart = figures.lines_chart(
-        panels,
-        title=stated(
-            right,
-            "Norms do for other activations what they do for ReLU"
-            + (f"; but LayerNorm before is not as none for {', '.join(unlike)}" if unlike else ""),
-            "Norms and other activations: not all theorems carry over",
+    measure={"classes": 10, "probe": "weights"},
+    cells=lambda c: {key: Cell(text, c.blob(c.n, c.width)) for key, text in NETWORKS.items()},
+    quantities=lambda c: {
+        "found": {key: gammas(c[key]) for key in NETWORKS},
+        "theory": {key: fg.predict(text).gamma[1:-1] for key, text in NETWORKS.items()},
+    },
+    judge=lambda c: judge(c.found, {key: beyond_flips(c[key]) for key in NETWORKS}),
+    table="",
+    tables=lambda c: {"activations": layer_lines(c.found, ["name", "place"], c.theory)},
+    charts=lambda c: {"activations": lines(
+        layer_lines(
+            {key: [correlation(g) for g in values] for key, values in c.found.items()}, ["name", "place"],
+            {key: values / (1 + values) for key, values in c.theory.items()},
         ),
-        subtitle=[f"Correlation c = γ/(1 + γ) of two inputs' values at a node, layers of {width}, random data. Points: "
-                  "measured ± 2 standard errors; lines: closed form. 0 is even, 1 deeply biased."],
-        x_title="Hidden layers", y_title="Correlation c", y_domain=(-0.05, 1.05),
-        x_domain=(0.6, 5.4), dodge=True, width=280, height=260,
-    )  # fmt: skip
-    rows = [
-        line(phi, g, place=place, depth=k, theory=t)
-        for (phi, place), values in found.items()
-        for k, (g, t) in enumerate(zip(values, theory[phi, place], strict=True), start=1)
-    ]
-    return Outcome(entries, {"activations": columns(rows)}, {"activations": chart})
+        "depth", by="place", panel="name", y_title="Correlation c = γ/(1 + γ)",
+        y_domain=(-0.05, 1.05), width=280, height=260,
+    )},
+    holds={"activations": Holds("Norms do for other activations what they do for ReLU", entries=(0,))},
+)  # fmt: skip

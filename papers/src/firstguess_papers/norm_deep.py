@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, above, all_of, entry, same, stated
+import firstguess as fg
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, above, all_of, entry, same
+from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm_filtered import NEUTRAL, PREJUDICED, STARTS
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import Arm, trained
+from firstguess_papers.training_charts import rows_chart
+from firstguess_papers.training_pieces import Arm, curve_rows
 
 LEVELS = (0.6, 0.7, 0.8)  # accuracies of neutral starts at which both are compared
 OVERLAP = 0.05  # difference of global accuracies up to which curves overlap
@@ -91,94 +92,56 @@ def judged(many: Size, few: Size, depth: int) -> list[Entry]:
     ]
 
 
-def title(many: Size, few: Size, depth: int) -> str:
-    """What was found, as far as checks say it."""
-    with_many, with_few = all_of(many.overlap), all_of(few.overlap)
-    split = all_of([above(many.split, SPLIT), above(few.split, SPLIT)])
-    ends = f"{depth} layers: classes " + stated(split, "still split", "by start")
-    if with_many is True and with_few is False:
-        return f"{ends}; global accuracy overlaps with {many.points:,} points, and does not with {few.points:,}"
-    if with_many is True and with_few is True:
-        return f"{ends}; global accuracy of both starts overlaps"
-    if with_many is False:
-        return f"{ends}; global accuracy does not overlap: prejudiced starts learn at another speed"
-    return f"{ends}; global accuracy of neutral and prejudiced starts"
+def _cells(c: Found) -> dict[Any, Training]:
+    data = {n: fg.data.two_blobs(n // 2, c.d, seed=c.run.seed) for n in c.counts}
+    return {
+        (f"{n} points", name): Training(
+            text(c.depth), x, {"start": start, "optimizer": "adam", "lr": c.rate, "batch": min(c.batch, n)}
+        )
+        for n, x in data.items()
+        for name, start in STARTS.items()
+    }
 
 
-@item(
-    "norm/fig-g7",
-    "Twenty hidden layers: do neutral starts still learn faster?",
-    claims=("N14",),
-    where="NORM Figs G.7, G.8",
+def _trust(c: Found) -> dict[str, Any]:
+    """What the theory says of itself here."""
+    t = fg.predict_training(
+        text(c.depth), data=fg.data.two_blobs(50, c.d, seed=c.run.seed), lr=c.rate, steps=1, draws=2, width=c.width,
+        optimizer="gd", seed=c.run.seed,
+    )  # fmt: skip
+    assert t.trust is not None
+    return {"word": t.trust.word}
+
+
+def _quantities(c: Found) -> dict[str, Any]:
+    many, few = (Size(n, c.arms(f"{n} points")) for n in c.counts)
+    key = {"trust": c.depth, "width": c.width, "d": c.d, "lr": c.rate}
+    return {"many": many, "few": few, "trust": c.run.piece(key, lambda: _trust(c), label="trust of the theory")["word"]}
+
+
+fig_g7 = measured(
+    "norm/fig-g7", "Twenty hidden layers: do neutral starts still learn faster?", "NORM Figs G.7, G.8", claims=("N14",),
     about="{depth} hidden ReLU layers of {width} (NORM: 20 of 100), Kaiming; two blobs of {counts} points in {d} "
     "dimensions (NORM: 20 000 in 1000); Adam {rate} in batches of {batch} or all points, {steps} steps (NORM: 3125); "
     "{networks} networks a start and size.",
     quick=dict(depth=10, width=60, d=100, counts=(600, 100), rate=1e-4, batch=64, steps=120, inits=10, parts=1),
     full=dict(depth=20, width=100, d=1000, counts=(4000, 400), rate=1e-5, batch=512, steps=600, inits=3, parts=4),
     seconds=(20, 280),
-)
-def fig_g7(run: Run) -> Outcome:
-    """N14 on two blobs. No prediction: so deep and narrow a network is not lazy, and `fg.predict_training` says so."""
-    import firstguess as fg
-    from firstguess_papers.training_charts import Line, arms_chart, by_class, lines_of
-
-    depth, width, d, counts, rate, batch, steps, inits, parts = run.take(
-        "depth width d counts rate batch steps inits parts"
-    )
-    sizes: list[Size] = []
-    panels: dict[str, list[Line]] = {}
-    rows: list[dict[str, Any]] = []
-    for n in counts:
-        data = fg.data.two_blobs(n // 2, d, seed=run.seed)
-        arms = {
-            name: trained(
-                run, text(depth), data, label=f"{n} points, {name}", inits=inits, parts=parts, start=start,
-                width=width, optimizer="adam", lr=rate, batch=min(batch, n), steps=steps,
-            )
-            for name, start in STARTS.items()
-        }  # fmt: skip
-        sizes.append(Size(n, arms))
-        panels[f"{n:,} points: share of the largest class"] = lines_of("largest", arms)
-        panels[f"{n:,} points: accuracy by class"] = by_class(arms)
-        panels[f"{n:,} points: accuracy, all points"] = lines_of("accuracy", arms)
-        rows += [line for arm in arms.values() for line in arm.rows(points=n)]
-    many, few = sizes
-    trust = _trust(run, depth, width, d, rate)
-    chart = arms_chart(
-        panels,
-        title=title(many, few, depth),
-        subtitle=[
-            f"Two blobs in {d} dimensions; {depth} hidden ReLU layers of {width}; Adam {rate:g}, batches of {batch}; "
-            f"{many.arms[NEUTRAL].networks} networks a start. No prediction: {trust}."
-        ],
-        columns=3,
-        width=360,
-        height=220,
-    )
-    return Outcome(
-        judged(many, few, depth),
-        {"curves": columns(rows)},
-        {"starts": chart},
-        [
-            "Neutral starts are rare at this depth: "
-            + ", ".join(f"{s.arms[NEUTRAL].networks} of {s.arms[NEUTRAL].drawn:,} drawn" for s in sizes) + ".",
-            "Global accuracies of neutral and prejudiced starts are compared at the same steps. Points and steps are "
-            "ours; there is no prediction, because so deep and narrow a network leaves its kernel behind.",
-        ],
-    )  # fmt: skip
-
-
-def _trust(run: Run, depth: int, width: int, d: int, rate: float) -> str:
-    """What the theory says of itself here."""
-    import firstguess as fg
-
-    def compute() -> dict[str, Any]:
-        t = fg.predict_training(
-            text(depth), data=fg.data.two_blobs(50, d, seed=run.seed), lr=rate, steps=1, draws=2, width=width,
-            optimizer="gd", seed=run.seed,
-        )  # fmt: skip
-        assert t.trust is not None
-        return {"word": t.trust.word}
-
-    word = run.piece({"trust": depth, "width": width, "d": d, "lr": rate}, compute, label="trust of the theory")["word"]
-    return f"of itself the theory says “{word}” here"
+    cells=_cells,
+    quantities=_quantities,
+    judge=lambda c: judged(c.many, c.few, c.depth),
+    tables=lambda c: {
+        "curves": [line for s in (c.many, c.few) for line in curve_rows(s.arms.values(), points=s.points)]
+    },
+    charts=lambda c: {"starts": rows_chart(
+        {f"{s.points:,} points": (s.arms, {}) for s in (c.many, c.few)}, ["largest", "classes", "accuracy"]
+    )},
+    holds={"starts": Holds("Deep networks, too: classes split by start, and global accuracy overlaps")},
+    notes=lambda c: [
+        "Neutral starts are rare at this depth: "
+        + ", ".join(f"{s.arms[NEUTRAL].networks} of {s.arms[NEUTRAL].drawn:,} drawn" for s in (c.many, c.few)) + ".",
+        "Global accuracies of neutral and prejudiced starts are compared at the same steps. Points and steps are ours; "
+        "there is no prediction, because so deep and narrow a network leaves its kernel behind: of itself the theory "
+        f"says “{c.trust}” here.",
+    ],
+)  # fmt: skip

@@ -5,20 +5,21 @@ Figs 2, G.3–G.6. Is "neutral starts converge faster" a matter of the optimizer
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import Arm, predicted, trained
+import firstguess as fg
+from firstguess_papers.items import Entry, Holds, Item
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
+from firstguess_papers.measured import Found, Training, measured
+from firstguess_papers.training_charts import rows_chart
+from firstguess_papers.training_pieces import Arm, curve_rows
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess_papers.library import Chart
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"  # SHLP
 STARTS = {"neutral start": "even", "prejudiced start": "biased"}
@@ -66,29 +67,17 @@ def slower(one: Arm, other: Arm) -> Number:
     return one.steps_to("accuracy", LEARNT) / other.steps_to("accuracy", LEARNT)
 
 
-def both(run: Run, data: Data, name: str, *, inits: int, draws: int, parts: int = 1, **options: Any) -> Both:
-    """Both kinds of starts under one optimizer; `draws` = 0: no prediction."""
-    arms, known = {}, {}
-    test = options.pop("test", None)
-    for label, start in STARTS.items():
-        shown = f"{name}, {label}"
-        arms[label] = trained(
-            run, NET, data, label=shown, test=test, parts=parts, inits=inits, start=start, width=100, **options
-        )
-        if draws:
-            known[label] = predicted(
-                run,
-                NET,
-                data,
-                label=shown,
-                test=test,
-                draws=draws,
-                start=start,
-                width=100,
-                trust=not run.quick,
-                **options,
-            )
-    return Both(arms, known)
+def _starts(c: Found, name: str, data: Data, test: Data | None = None, **options: Any) -> dict[Any, Training]:
+    """Both kinds of starts under one optimizer."""
+    draws = c.known.get("draws", 0)
+    return {
+        (name, label): Training(NET, data, {"start": start, "width": 100, **options}, test=test, draws=draws)
+        for label, start in STARTS.items()
+    }
+
+
+def _both(c: Found, name: str) -> Both:
+    return Both(c.arms(name), c.known_arms(name))
 
 
 def _whose(not_so: Truth) -> str:
@@ -137,153 +126,89 @@ def judged(adam: Both, descent: Both) -> list[Entry]:
     ]
 
 
-def title(adam: Both, descent: Both) -> str:
-    """What was found, as far as checks say it."""
-    faster = above(adam.ratio, FASTER)
-    only = all_of([faster, above(adam.ratio, descent.ratio, by=0.1)])
-    so = (
-        f"Prejudiced starts need {adam.ratio.value:.2f} times as long to learn under Adam, {descent.ratio.value:.2f} "
-        "times under plain gradient descent"
-    )
-    return stated(only, so, stated(faster, "Neutral starts learn faster under Adam", "Neutral and prejudiced starts"))
+def _cells(c: Found, data: Data, test: Data | None) -> dict[Any, Training]:
+    adam = {"optimizer": "adam", "lr": c.adam, "batch": c.known.get("batch", 128), "steps": c.steps}
+    plain = {"optimizer": "gd", "lr": c.gd, "steps": c.gd_steps, "batch": None}
+    return _starts(c, "Adam", data, test, **adam) | _starts(c, "gradient descent", data, test, **plain)
 
 
-def chart(rows: dict[str, Both], heading: str, subtitle: list[str]) -> Chart:
-    """One row of panels an optimizer: share, accuracy by class, accuracy over all points; held-out where there is."""
-    from firstguess_papers.training_charts import Line, arms_chart, by_class, lines_of
-
-    panels: dict[str, list[Line]] = {}
-    held = all(arm.test is not None for found in rows.values() for arm in found.trained.values())
-    for name, found in rows.items():
-        panels[f"{name}: share of the largest class"] = lines_of("largest", found.trained, found.predicted)
-        panels[f"{name}: accuracy by class"] = by_class(found.trained, found.predicted)
-        panels[f"{name}: accuracy, all points"] = lines_of("accuracy", found.trained, found.predicted)
-        if held:
-            known = {k: arm for k, arm in found.predicted.items() if arm.test is not None}
-            panels[f"{name}: accuracy, held-out"] = lines_of("test accuracy", found.trained, known)
-    across, width = (4, 290) if held else (3, 360)
-    return arms_chart(panels, title=heading, subtitle=subtitle, columns=across, width=width, height=220)
+def _notes(c: Found) -> list[str]:
+    overshoot = c.descent.predicted[NEUTRAL].about["overshoot"]
+    return [
+        "Prejudiced starts are those whose largest share is at least 0.9; NORM's |G₀ − G₁| > 0.9 is 0.95, and is "
+        "looked at apart.",
+        f"The learning rate of plain descent is ours: the bias overshoots at {overshoot / c.gd:.2g} times as much.",
+    ]
 
 
-def table(rows: dict[str, Both]) -> dict[str, list[Any]]:
-    """All curves, and predictions of them."""
-    every = [
+def _compared(
+    id: str, title: str, where: str, data: Callable[[Found], tuple[Data, Data | None]], note: str, **options: Any
+) -> Item:
+    """An item: both optimizers on these data."""
+
+    def rows(c: Found) -> Mapping[str, Both]:
+        return {"Adam": c.adam_starts, "Gradient descent": c.descent}
+
+    return measured(
+        id, title, where, claims=("N12",),
+        cells=lambda c: _cells(c, *data(c)),
+        quantities=lambda c: {"adam_starts": _both(c, "Adam"), "descent": _both(c, "gradient descent")},
+        judge=lambda c: judged(c.adam_starts, c.descent),
+        tables=lambda c: {"curves": _curves(rows(c))},
+        charts=lambda c: {"starts": rows_chart(
+            {name: (found.trained, found.predicted) for name, found in rows(c).items()},
+            ["largest", "classes", "accuracy", *(["test accuracy"] if c.adam_starts.trained[NEUTRAL].test else [])],
+            title="Neutral and prejudiced starts",
+        )},
+        holds={"starts": Holds("Neutral starts learn faster than prejudiced ones under Adam", entries=(0,))},
+        notes=lambda c: [*_notes(c), note],
+        **options,
+    )  # fmt: skip
+
+
+def _curves(rows: Mapping[str, Both]) -> list[dict[str, Any]]:
+    return [
         line
         for name, found in rows.items()
-        for arms in (found.trained, found.predicted)
-        for arm in arms.values()
-        for line in arm.rows(optimizer=name)
+        for line in curve_rows([*found.trained.values(), *found.predicted.values()], optimizer=name)
     ]
-    return columns(every)
 
 
-def networks(found: Both) -> str:
-    """How many were trained and how many starts were looked at for them."""
-    return ", ".join(f"{arm.networks} with a {name} of {arm.drawn} drawn" for name, arm in found.trained.items())
-
-
-def compared(run: Run, data: Data, about: str, sizes: dict[str, Any], notes: list[str], **test: Any) -> Outcome:
-    """An item: both optimizers on these data."""
-    common = {"inits": sizes["inits"], "draws": sizes["draws"], "parts": sizes["parts"], **test}
-    adam = both(run, data, "Adam", optimizer="adam", lr=sizes["adam"], batch=sizes["batch"], steps=sizes["steps"],
-                **common)  # fmt: skip
-    descent = both(run, data, "gradient descent", optimizer="gd", lr=sizes["gd"], steps=sizes["gd_steps"], **common)
-    rows = {"Adam": adam, "Gradient descent": descent}
-    subtitle = [
-        f"{about}; one hidden ReLU layer of 100. Adam: learning rate {sizes['adam']:g}, batches of {sizes['batch']}; "
-        f"gradient descent: {sizes['gd']:g}, all points.",
-        f"Adam: {networks(adam)}. Neutral: largest share at most 55 %; prejudiced: at least 90 %.",
-    ]
-    return Outcome(
-        judged(adam, descent),
-        {"curves": table(rows)},
-        {"starts": chart(rows, title(adam, descent), subtitle)},
-        [
-            "Prejudiced starts are those whose largest share is at least 0.9; NORM's |G₀ − G₁| > 0.9 is 0.95, and is "
-            "looked at apart.",
-            "The learning rate of plain descent is ours: the bias overshoots at "
-            f"{descent.predicted[NEUTRAL].about['overshoot'] / sizes['gd']:.2g} times as much.",
-            *notes,
-        ],
-    )
-
-
-@item(
-    "norm/fig2",
-    "Neutral and prejudiced starts: who learns faster, and under which optimizer",
-    claims=("N12",),
-    where="NORM Fig 2",
+fig2 = _compared(
+    "norm/fig2", "Neutral and prejudiced starts: who learns faster, and under which optimizer", "NORM Fig 2",
+    lambda c: (fg.data.two_blobs(c.points, c.d, seed=c.run.seed), None),
+    "Dimensions, points, learning rate and batches are ours and smaller than NORM's: norm/fig2-size has its own.",
     about="SHLP of 100; two blobs of {points} points a class in {d} dimensions (NORM: 10 000 in 1000, for which see "
     "norm/fig2-size); Adam {adam} (NORM: 1e-5) in batches of {batch} (512), {steps} steps, and gradient descent {gd}, "
     "{gd_steps} steps; {networks} networks a start and optimizer, {draws} predicted.",
     quick=dict(points=150, d=200, inits=16, draws=60, parts=1, adam=2e-4, batch=128, steps=250, gd=0.01, gd_steps=250),
     full=dict(points=300, d=300, inits=20, draws=100, parts=2, adam=1e-4, batch=128, steps=500, gd=0.01, gd_steps=400),
     seconds=(12, 90),
-)
-def fig2(run: Run) -> Outcome:
-    """N12 on two blobs."""
-    import firstguess as fg
+)  # fmt: skip
 
-    (sizes,) = run.sizes
-    points, d = run.take("points d")
-    data = fg.data.two_blobs(points, d, seed=run.seed)
-    return compared(
-        run, data, f"Two blobs, {data.n} points in {d} dimensions", sizes,
-        ["Dimensions, points, learning rate and batches are ours and smaller than NORM's: norm/fig2-size has its own."],
-    )  # fmt: skip
-
-
-@item(
-    "norm/fig2-size",
-    "Neutral and prejudiced starts at NORM's own dimension, batch and learning rate",
-    claims=("N12",),
-    where="NORM Fig 2",
+fig2_size = measured(
+    "norm/fig2-size", "Neutral and prejudiced starts at NORM's own dimension, batch and learning rate", "NORM Fig 2",
+    claims=("N12",), seconds=(15, 280),
     about="SHLP of 100; two blobs of {n} points a class (NORM: 10 000) in 1000 dimensions, Adam {rate} in batches of "
     "{batch}, {steps} steps (NORM's 80 epochs: 3125); {networks} networks a start.",
     quick=dict(n=300, rate=1e-4, batch=128, steps=150, inits=10, parts=1),
     full=dict(n=2000, rate=1e-5, batch=512, steps=3125, inits=2, parts=6),
-    seconds=(15, 280),
-)
-def fig2_size(run: Run) -> Outcome:
-    """N12 under Adam alone, at NORM's sizes but for the number of points and steps; no prediction."""
-    import firstguess as fg
-
-    n, rate, batch, steps, inits, parts = run.take("n rate batch steps inits parts")
-    data = fg.data.two_blobs(n, 1000, seed=run.seed)
-    adam = both(
-        run, data, "Adam", inits=inits, draws=0, parts=parts, optimizer="adam", lr=rate, batch=batch, steps=steps
-    )
-    ratio, gap = adam.ratio, adam.gap
-    fast, wide = above(ratio, FASTER), above(gap, OPEN)
-    said = f"{data.n:,} points in 1000 dimensions, Adam {rate:g}, batches of {batch}"
-    return Outcome(
-        [
-            entry(
-                "N12",
-                f"{said}: prejudiced starts need more than {FASTER} times as many steps as neutral ones to an accuracy "
-                f"of {LEARNT}, and by then the favoured class is still more than {OPEN} above the others",
-                f"{ratio} times as many steps; gap {gap}",
-                [fast, wide],
-            )
-        ],
-        {"curves": table({"Adam": adam})},
-        {
-            "starts": chart(
-                {"Adam": adam},
-                stated(
-                    fast,
-                    f"At NORM's learning rate, too, prejudiced starts need {ratio.value:.2g} times as long",
-                    "Neutral and prejudiced starts at NORM's dimension",
-                ),
-                [f"Two blobs, {said}; one hidden ReLU layer of 100: {networks(adam)}"],
-            )
-        },
-        [
-            "No prediction: with so many points those for Adam, which follow some thousand weights, are too slow and "
-            "too rough.",
-        ],
-    )
-
+    cells=lambda c: _starts(c, "Adam", fg.data.two_blobs(c.n, 1000, seed=c.run.seed), optimizer="adam", lr=c.rate),
+    quantities=lambda c: {"adam": _both(c, "Adam")},
+    judge=lambda c: [entry(
+        "N12",
+        f"{2 * c.n:,} points in 1000 dimensions, Adam {c.rate:g}, batches of {c.batch}: prejudiced starts need more "
+        f"than {FASTER} times as many steps as neutral ones to an accuracy of {LEARNT}, and by then the favoured class "
+        f"is still more than {OPEN} above the others",
+        f"{c.adam.ratio} times as many steps; gap {c.adam.gap}",
+        [above(c.adam.ratio, FASTER), above(c.adam.gap, OPEN)],
+    )],
+    tables=lambda c: {"curves": _curves({"Adam": c.adam})},
+    charts=lambda c: {"starts": rows_chart({"Adam": (c.adam.trained, {})}, ["largest", "classes", "accuracy"])},
+    holds={"starts": "At NORM's learning rate, too, prejudiced starts need longer"},
+    notes=["No prediction: with so many points those for Adam, which follow some thousand weights, are too slow and "
+           "too rough."],
+)  # fmt: skip
 
 _IMAGES = (
     "SHLP of 100; {n} images and as many held out; Adam {adam} in batches of 128, {steps} steps, and gradient descent "
@@ -291,44 +216,24 @@ _IMAGES = (
 )
 _QUICK = dict(n=120, adam=3e-5, gd=2e-3, steps=150, gd_steps=80, inits=10, parts=1, draws=30)
 _FULL = dict(adam=1e-5, gd=2e-3, draws=80)
+OURS = "The numbers of images, batches and steps are ours, the learning rate of a full run is NORM's."
 
 
-def _images(run: Run, spec: str, about: str) -> Outcome:
-    (sizes,) = run.sizes
+def images(c: Found, spec: str) -> tuple[Data, Data]:
+    """Images of two classes, and as many held-out ones."""
     name, _, choice = spec.partition(":")
-    data = run.data(spec, points=sizes["n"], seed=run.seed)
-    test = run.data(f"{name}:test,{choice}", points=sizes["n"], seed=run.seed)
-    notes = ["The numbers of images, batches and steps are ours, the learning rate of a full run is NORM's."]
-    return compared(run, data, f"{data.n} images, {about}", sizes | {"batch": 128}, notes, test=test)
+    held = c.run.data(f"{name}:test,{choice}", points=c.n, seed=c.run.seed)
+    return c.run.data(spec, points=c.n, seed=c.run.seed), held
 
 
-@item(
-    "norm/fig-g3",
-    "Neutral and prejudiced starts on CIFAR-10, vehicles against animals",
-    claims=("N12",),
-    where="NORM Figs G.3, G.4",
-    needs=("cifar10",),
-    about=_IMAGES,
-    quick=_QUICK,
-    full=_FULL | dict(n=400, steps=400, gd_steps=150, inits=6, parts=4),
-    seconds=(10, 240),
-)
-def fig_g3(run: Run) -> Outcome:
-    """N12 on images of vehicles and animals."""
-    return _images(run, "cifar10:vehicles-animals", "CIFAR-10 vehicles against animals")
+fig_g3 = _compared(
+    "norm/fig-g3", "Neutral and prejudiced starts on CIFAR-10, vehicles against animals", "NORM Figs G.3, G.4",
+    lambda c: images(c, "cifar10:vehicles-animals"), OURS, needs=("cifar10",), about=_IMAGES, quick=_QUICK,
+    full=_FULL | dict(n=400, steps=400, gd_steps=150, inits=6, parts=4), seconds=(10, 240),
+)  # fmt: skip
 
-
-@item(
-    "norm/fig-g5-starts",
-    "Neutral and prejudiced starts on MNIST, even against odd digits",
-    claims=("N12",),
-    where="NORM Figs G.5, G.6 (training)",
-    needs=("mnist",),
-    about=_IMAGES,
-    quick=_QUICK,
-    full=_FULL | dict(n=600, steps=600, gd_steps=200, inits=10, parts=3),
-    seconds=(10, 150),
-)
-def fig_g5_starts(run: Run) -> Outcome:
-    """N12 on digits."""
-    return _images(run, "mnist:even-odd", "MNIST even against odd")
+fig_g5_starts = _compared(
+    "norm/fig-g5-starts", "Neutral and prejudiced starts on MNIST, even against odd digits",
+    "NORM Figs G.5, G.6 (training)", lambda c: images(c, "mnist:even-odd"), OURS, needs=("mnist",), about=_IMAGES,
+    quick=_QUICK, full=_FULL | dict(n=600, steps=600, gd_steps=200, inits=10, parts=3), seconds=(10, 150),
+)  # fmt: skip

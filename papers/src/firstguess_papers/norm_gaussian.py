@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, stated
+import firstguess as fg
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, Truth, above, all_of, below, entry
 from firstguess_papers.library import SKEWED, TAILED
+from firstguess_papers.measured import Cell, measured
 from firstguess_papers.running import Run
-from firstguess_papers.sweeps import deep, failing, measured
-from firstguess_papers.tables import columns
+from firstguess_papers.sweeps import deep, failing
 
 if TYPE_CHECKING:
     from firstguess import Measurement
@@ -89,8 +91,6 @@ def judge(found: Found) -> list[Entry]:
 
 
 def _data(run: Run, n: int, d: int) -> dict[str, Any]:
-    import firstguess as fg
-
     rng = np.random.default_rng([run.seed, 19])
     x = rng.standard_normal((n, d), dtype=np.float32)
     side = np.where(rng.random(n) < 0.5, -2.0, 2.0).astype(np.float32)  # 2 spreads from the middle in every coordinate
@@ -103,56 +103,34 @@ def _data(run: Run, n: int, d: int) -> dict[str, Any]:
     }
 
 
-@item(
-    "norm/gaussian",
-    "Where pre-activations are Gaussian, and where not",
-    claims=("N19",),
-    where="NORM App. D; IGB App. B",
-    needs=("digits",),
+gaussian = measured(
+    "norm/gaussian", "Where pre-activations are Gaussian, and where not", "NORM App. D; IGB App. B", claims=("N19",),
+    needs=("digits",), seconds=(12, 100),
     about="ReLU, 5 hidden layers of {widths} (our sizes), Kaiming; random data in 100 dimensions, digits, two clusters "
     "4 spreads apart in every coordinate, inputs with one pixel in twenty; {n} points; {inits} networks each.",
     quick=dict(n=400, widths=(20, 80, 320), inits=40),
     full=dict(n=1000, widths=(20, 80, 320, 800), inits=80),
-    seconds=(12, 100),
-)
-def gaussian(run: Run) -> Outcome:
-    """N19: skewness and kurtosis of pre-activations over the data, by layer, width and data."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
-    n, widths, inits = run.take("n widths inits")
-    data = _data(run, n, 100)
-    found = {
-        (name, width): shapes(run.measure(deep("relu", DEPTH), x, inits=inits, width=width, classes=2, moments=4,
-                                          probe="weights", label=f"{name}, width {width}"))
-        for name, x in data.items() for width in widths
-    }  # fmt: skip
-    entries = judge(found)
-    wide = widths[-1]
-    at = list(range(1, DEPTH + 1))
-    bad = [name for name in DATA if all_of(s.gaussian for s in found[name, wide]) is False]
-    fine = all_of(s.gaussian for s in found[BLOB, wide])
-    panels: dict[str, list[Series]] = {
-        "Random data, by width": [measured(f"width {w}", at, [s.kurtosis for s in found[BLOB, w]]) for w in widths],
-        f"Width {wide}, by data": [measured(name, at, [s.kurtosis for s in found[name, wide]]) for name in DATA],
-    }
-    chart = figures.lines_chart(
-        panels,
-        title=stated(
-            fine,
-            f"At width {wide} random data give Gaussian nodes in every layer"
-            + (f"; not so: {', '.join(bad)}" if bad else ""),
-            "Excess kurtosis of pre-activations over the data, by layer",
-        ),
-        subtitle=[f"Average over nodes, ± 2 standard errors over {inits} ReLU networks; 0 is Gaussian, beyond ± 1 more "
-                  "than 2 % of the data are at stake."],
-        x_title="Hidden layer", y_title="Excess kurtosis over the data", x_domain=(0.6, 5.4),
-        rules={"Gaussian": 0.0, "not Gaussian above": TAILED, "nor below": -TAILED}, dodge=True, columns=2, width=400,
-    )  # fmt: skip
-    rows = [
-        {"data": name, "width": width, "layer": k, "skewness": s.skewness.value, "skewness_error": s.skewness.error}
-        | {"kurtosis": s.kurtosis.value, "kurtosis_error": s.kurtosis.error}
-        for (name, width), layers in found.items()
-        for k, s in enumerate(layers, start=1)
-    ]
-    return Outcome(entries, {"shapes": columns(rows)}, {"shapes": chart})
+    measure={"classes": 2, "moments": 4, "probe": "weights"},
+    cells=lambda c: {
+        (name, width): Cell(deep("relu", DEPTH), x, {"width": width})
+        for name, x in _data(c.run, c.n, 100).items() for width in c.widths
+    },
+    quantities=lambda c: {"found": {key: shapes(m) for key, m in c.cells.items()}},
+    judge=lambda c: judge(c.found),
+    table="",
+    tables=lambda c: {"shapes": [
+        {"data": name, "width": width, "layer": k, **vars(shape)}
+        for (name, width), layers in c.found.items() for k, shape in enumerate(layers, start=1)
+    ]},
+    charts=lambda c: {"shapes": lines(
+        [{"panel": panel, "name": name, "layer": k, "value": shape.kurtosis}
+         for panel, keys in (
+             ("Random data, by width", {f"width {w}": (BLOB, w) for w in c.widths}),
+             (f"Width {c.widths[-1]}, by data", {name: (name, c.widths[-1]) for name in DATA}),
+         )
+         for name, key in keys.items() for k, shape in enumerate(c.found[key], start=1)],
+        "layer", panel="panel", y_title="Excess kurtosis over the data",
+        rules={"Gaussian": 0.0, "not Gaussian above": TAILED, "nor below": -TAILED},
+    )},
+    holds={"shapes": Holds("Wide networks have Gaussian nodes in every layer on random data", entries=(0,))},
+)  # fmt: skip

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from firstguess_papers.items import Entry, Outcome, item
+import numpy as np
+
+import firstguess as fg
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
-from firstguess_papers.running import Run
-from firstguess_papers.sweeps import EVEN, deep, failing, gammas, line, measured, predicted
-from firstguess_papers.tables import columns
+from firstguess_papers.measured import Cell, measured
+from firstguess_papers.measured import Found as Result
+from firstguess_papers.sweeps import EVEN, deep, failing, gammas, layer_lines
 
 EACH = (2, 4, 8, 32)
 LAYER = "LayerNorm"
@@ -61,9 +66,8 @@ def judge_instance(found: Found) -> Entry:
         "N17",
         f"InstanceNorm in convolutional networks: even after ReLU (γ within {EVEN} of 0 at every depth); before it the "
         "hidden γ grows with depth as LayerNorm's does (within 15 % + 0.02 of it at the last hidden layer)",
-        f"hidden γ before ReLU, first → last: InstanceNorm {own[0]} → {own[-1]}, LayerNorm "
-        f"{layer[0]} → {layer[-1]}, BatchNorm {batch[0]} → {batch[-1]}; InstanceNorm "
-        f"after {found[INSTANCE, 'after'][-1]}",
+        f"hidden γ before ReLU, first → last: InstanceNorm {own[0]} → {own[-1]}, LayerNorm {layer[0]} → {layer[-1]}, "
+        f"BatchNorm {batch[0]} → {batch[-1]}; InstanceNorm after {found[INSTANCE, 'after'][-1]}",
         [
             _even(found[INSTANCE, "after"]),
             above(layer[-1], layer[0]),
@@ -73,18 +77,30 @@ def judge_instance(found: Found) -> Entry:
         otherwise=stated(
             all_of([below(own[-1], layer[-1]),
                     same(own[-1], batch[-1], room=0.02 + 0.15 * batch[-1].value)]),
-            "before the activation it takes each channel's own center off, as BatchNorm does, and not as "
-            "LayerNorm",
+            "before the activation it takes each channel's own center off, as BatchNorm does, and not as LayerNorm",
             "before the activation it is not as LayerNorm",
         ),
     )  # fmt: skip
 
 
-@item(
-    "norm/groups",
-    "GroupNorm and InstanceNorm: LayerNorm again?",
-    claims=("N17",),
-    where="NORM §2, footnote",
+DENSE = {(name, place): deep(block(norm, place), DEPTH + 1)
+         for place in ("before", "after") for name, norm in GROUPS.items()}  # fmt: skip
+CONV = "4 x [conv(weight_var=2, kernel=3, padding=1) > {}] > dense(weight_var=2)"
+IMAGES = {(name, place): CONV.format(block(norm, place))
+          for place in ("before", "after") for name, norm in IMAGE.items()}  # fmt: skip
+
+
+def _cells(c: Result) -> dict[Any, Cell]:
+    shape = (c.images, 3, c.side, c.side)
+    pictures = np.random.default_rng([c.run.seed, 17]).standard_normal(shape, dtype=np.float32)
+    return {key: Cell(text, c.blob(c.n, c.d)) for key, text in DENSE.items()} | {
+        (*key, "images"): Cell(text, fg.data.as_data(pictures), {"inits": c.many, "width": c.channels})
+        for key, text in IMAGES.items()
+    }
+
+
+groups = measured(
+    "norm/groups", "GroupNorm and InstanceNorm: LayerNorm again?", "NORM §2, footnote", claims=("N17",),
     about="ReLU, Kaiming. GroupNorm with groups of 2, 4, 8, 32 and LayerNorm, before and after: 6 hidden layers of "
     "{width}, blobs in {d} dimensions, {n} points, {inits} networks of ten outputs. InstanceNorm, LayerNorm, "
     "BatchNorm: 4 convolutional layers of {channels} channels on {images} images of {side}×{side} independent pixels, "
@@ -92,73 +108,31 @@ def judge_instance(found: Found) -> Entry:
     quick=dict(width=192, d=200, n=300, inits=80, side=8, images=60, channels=32, many=60),
     full=dict(width=512, d=500, n=500, inits=200, side=12, images=100, channels=64, many=80),
     seconds=(12, 100),
-)
-def groups(run: Run) -> Outcome:
-    """N17: γ by depth for groups of every width, and for InstanceNorm on images."""
-    import numpy as np
-
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
-    width, d, n, inits = run.take("width d n inits")
-    side, images, channels, many = run.take("side images channels many")
-    x = fg.data.blob(n, d, seed=run.seed)
-    found: dict[tuple[str, str], list[Number]] = {}
-    at = list(range(1, DEPTH + 1))
-    panels: dict[str, list[Series]] = {}
-    for place in ("before", "after"):
-        heading = f"Norm {place} ReLU"
-        panels[heading] = []
-        for name, norm in GROUPS.items():
-            text = deep(block(norm, place), DEPTH + 1)
-            m = run.measure(text, x, inits=inits, width=width, classes=10, probe="weights", label=f"{name} {place}")
-            found[name, place] = gammas(m)
-            theory = fg.predict(text).gamma[1:-1].tolist()
-            panels[heading] += [predicted(name, at, theory), measured(name, at, found[name, place])]
-    rng = np.random.default_rng([run.seed, 17])
-    pictures = fg.data.as_data(rng.standard_normal((images, 3, side, side), dtype=np.float32))
-    seen: dict[tuple[str, str], list[Number]] = {}
-    conv_layers = 4
-    for place in ("before", "after"):
-        for name, norm in IMAGE.items():
-            conv = "conv(weight_var=2, kernel=3, padding=1)"
-            text = f"{conv_layers} x [{conv} > {block(norm, place)}] > dense(weight_var=2)"
-            m = run.measure(text, pictures, inits=many, width=channels, classes=10, probe="weights",
-                            label=f"{name} {place}, images")  # fmt: skip
-            seen[name, place] = gammas(m)
-    entries = [judge_groups(found), judge_instance(seen)]
-    grows = entries[0].verdict
-    first = found["groups of 2", "before"][0], found[LAYER, "before"][0]
-    grouped = figures.lines_chart(
-        panels,
-        title=stated(
-            grows in ("holds", "holds with a limit"),
-            "GroupNorm behaves as LayerNorm: even after ReLU, growing before"
-            + (f"; groups of 2 start at γ = {first[0].value:.2f}, not {first[1].value:.2f}"
-               if grows == "holds with a limit" else ""),
-            "GroupNorm by the width of its groups: not as LayerNorm in all",
+    measure={"classes": 10, "probe": "weights"},
+    cells=_cells,
+    quantities=lambda c: {
+        "found": {key: gammas(c[key]) for key in DENSE},
+        "theory": {key: fg.predict(text).gamma[1:-1] for key, text in DENSE.items()},
+        "seen": {key: gammas(c[(*key, "images")]) for key in IMAGES},
+    },
+    judge=lambda c: [judge_groups(c.found), judge_instance(c.seen)],
+    table="",
+    tables=lambda c: {"groups": [
+        {"data": data, **row} for data, part in (("blob", c.found), ("images", c.seen))
+        for row in layer_lines(part, ["name", "place"])
+    ]},
+    charts=lambda c: {
+        "groups": lines(
+            layer_lines(c.found, ["name", "place"], c.theory), "depth", panel="place",
+            title="GroupNorm before and after ReLU, by the width of its groups",
         ),
-        subtitle=[f"Drift ratio γ by depth, layers of {width}, random data. Points: measured ± 2 standard errors; "
-                  "lines: closed form."],
-        x_title="Hidden layers", y_title="Drift ratio γ", x_domain=(0.7, 5.3), dodge=True, columns=2, width=400,
-    )  # fmt: skip
-    behind = list(range(1, conv_layers))  # a node is a channel at a position; the output would see all of them
-    like = entries[1].verdict
-    on_images = figures.lines_chart(
-        {f"Norm {place} ReLU": [measured(name, behind, seen[name, place]) for name in IMAGE]
-         for place in ("before", "after")},
-        title=stated(
-            like == "holds",
-            "InstanceNorm on images is as LayerNorm",
-            f"InstanceNorm before ReLU: γ {seen[INSTANCE, 'before'][-1].value:.2f} behind {conv_layers - 1} layers, "
-            f"where LayerNorm has {seen[LAYER, 'before'][-1].value:.2f} and BatchNorm "
-            f"{seen[BATCH, 'before'][-1].value:.2f}",
+        "images": lines(
+            layer_lines(c.seen, ["name", "place"]), "depth", panel="place", x_title="Convolutional layers",
+            title="InstanceNorm before and after ReLU on images, beside LayerNorm and BatchNorm",
         ),
-        subtitle=[f"Drift ratio γ of hidden nodes (a channel at a position), {channels} channels, {images} images of "
-                  f"{side}×{side} independent pixels; ± 2 standard errors."],
-        x_title="Convolutional layers", y_title="Drift ratio γ", x_domain=(0.8, 3.2), dodge=True, columns=2, width=400,
-    )  # fmt: skip
-    rows = [line(name, g, place=place, depth=k, data=data) for data, part in (("blob", found), ("images", seen))
-            for (name, place), values in part.items() for k, g in enumerate(values, start=1)]  # fmt: skip
-    return Outcome(entries, {"groups": columns(rows)}, {"groups": grouped, "images": on_images})
+    },
+    holds={
+        "groups": Holds("GroupNorm behaves as LayerNorm: even after ReLU, growing before", entries=(0,)),
+        "images": Holds("InstanceNorm on images is as LayerNorm", entries=(1,)),
+    },
+)  # fmt: skip

@@ -7,19 +7,16 @@ each conclusion is drawn twice more: with layers twice as wide, and after half o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, stated
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, above, below, entry
+from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm_models import Model, Place
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import Arm, paired, sooner, trained
-
-if TYPE_CHECKING:
-    from firstguess_papers.training_charts import Line
+from firstguess_papers.training_charts import arms_chart, lines_of, rows_chart
+from firstguess_papers.training_pieces import Arm, curve_rows, paired, sooner
 
 BEFORE, AFTER = "norm before", "norm after"
 ABSORBED = 0.28  # largest of ten shares at which the bias counts as absorbed: a fifth of the way from 0.1 to 1
@@ -73,30 +70,23 @@ def looks(steps: int) -> list[int]:
     return sorted({0, *spread, steps // 2, steps})
 
 
-def setting(
-    run: Run,
-    model: Model,
-    places: dict[str, Place],
-    shift: float,
-    *,
-    n: int,
-    batch: int,
-    steps: int,
-    inits: int,
-    parts: int,
-) -> Setting:
-    """Train the model at all places, on images shifted by a constant."""
-    data = run.data("cifar10", points=n, shift=shift, seed=run.seed)
-    test = run.data("cifar10:test", points=n, shift=shift, seed=run.seed)
-    arms = {
-        label: trained(
-            run, model.factory(place), data, label=f"{model.kind} of {model.widths[0]}, shift {shift:g}, {label}",
-            name=f"{model.name(place)}, Kaiming", test=test, inits=inits, parts=parts, optimizer="adam", lr=1e-3,
-            batch=batch, steps=looks(steps), init="kaiming_normal", strategy="loop",
+def _cells(c: Found, models: list[tuple[Model, float]], places: dict[str, Place]) -> dict[Any, Training]:
+    """Each model at all places, on images shifted by a constant."""
+    adam: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "init": "kaiming_normal", "strategy": "loop"}
+    adam |= {"steps": looks(c.steps), "width": None}  # which is the model's
+    found: dict[Any, Training] = {}
+    for model, shift in models:
+        data, test = (
+            c.run.data(spec, points=c.n, shift=shift, seed=c.run.seed) for spec in ("cifar10", "cifar10:test")
         )
-        for label, place in places.items()
-    }  # fmt: skip
-    return Setting(model.widths[0], shift, arms)
+        for label, place in places.items():
+            key = (f"{model.kind} of {model.widths[0]}, shift {shift:g}", label)
+            found[key] = Training(model.factory(place), data, adam, name=f"{model.name(place)}, Kaiming", test=test)
+    return found
+
+
+def _setting(c: Found, model: Model, shift: float) -> Setting:
+    return Setting(model.widths[0], shift, c.arms(f"{model.kind} of {model.widths[0]}, shift {shift:g}"))
 
 
 def judged(kind: str, base: Setting, wide: Setting, place: str) -> list[Entry]:
@@ -174,151 +164,85 @@ def shifted(settings: list[Setting]) -> list[Entry]:
     ]
 
 
-def title(kind: str, base: Setting, wide: Setting, place: str) -> str:
-    """What was found, as far as checks say it."""
-    gains, sooner = [base.ahead(place), wide.ahead(place)], [base.sooner(place), wide.sooner(place)]
-    faster, slower = (all_of(check(gain, 0.0) for gain in gains) for check in (above, below))
-    absorbed: Truth = all_of(above(value, 0.0) for value in sooner)
-    value = abs(100 * base.ahead(place).value)
-    learns = stated(
-        faster,
-        f"with the {place} learns faster (by {value:.0f} points of accuracy on average)",
-        stated(
-            slower,
-            f"with the {place} learns more slowly (by {value:.0f} points on average)",
-            f"in training, {place} or before",
-        ),
-    )
-    evens = stated(absorbed, f", and its guesses are even {base.sooner(place).value:.0f} steps sooner", "")
-    return f"A {kind} {learns}{evens}"
-
-
-def panels(settings: list[Setting], names: list[str]) -> dict[str, list[Line]]:
-    """Rows by setting: accuracy, share of the largest class, accuracy on held-out images."""
-    from firstguess_papers.training_charts import lines_of
-
-    found: dict[str, list[Line]] = {}
-    for one, name in zip(settings, names, strict=True):
-        found[f"{name}: accuracy"] = lines_of("accuracy", one.arms)
-        found[f"{name}: share of the largest class"] = lines_of("largest", one.arms)
-        found[f"{name}: accuracy, held-out"] = lines_of("test accuracy", one.arms)
-    return found
-
-
-def _table(settings: list[Setting]) -> dict[str, list[Any]]:
-    return columns([
+def _curves(settings: list[Setting]) -> list[dict[str, Any]]:
+    return [
         line
         for one in settings
         for place, arm in one.arms.items()
-        for line in arm.rows(place=place, shift=one.shift, width=one.width)
-    ])  # fmt: skip
+        for line in curve_rows([arm], place=place, shift=one.shift, width=one.width)
+    ]
 
 
 _NOTE = "No prediction: these are modules without a description; the tangent kernel is known for dense networks."
+EVERYWHERE = "norm after, also behind the sums"
+PLACES: dict[str, Place] = {BEFORE: "before", AFTER: "after", EVERYWHERE: "after, also behind the sums"}
 
 
-@item(
-    "norm/fig5",
-    "A ResNet with BatchNorm before and after the activation, in training",
-    claims=("N15",),
-    where="NORM Fig 5",
-    needs=("cifar10",),
-    packages=("transformers",),
+def _resnets(c: Found) -> list[tuple[Model, float]]:
+    """As it is, twice as wide, and on shifted data."""
+    small, large = (
+        Model("ResNet", "ResNet", tuple(width * 2**k for k in range(4)), c.blocks, 10, "basic")
+        for width in (c.known["first"], 2 * c.known["first"])
+    )
+    return [(small, 0.0), (large, 0.0), (small, SHIFTS[-1])]
+
+
+fig5 = measured(
+    "norm/fig5", "A ResNet with BatchNorm before and after the activation, in training", "NORM Fig 5",
+    claims=("N15",), needs=("cifar10",), packages=("transformers",), seconds=(25, 280),
     about="Stand-in: ResNet with {blocks} basic blocks, widths from {first} to 8 times that, and twice as wide "
     "(ResNet34: 64 to 512), Kaiming; {n} CIFAR-10 images (NORM: 50 000), shifted by 0 and 6; Adam 1e-3 in batches of "
     "{batch}, {steps} steps; {networks} networks each.",
     quick=dict(first=4, blocks=(1, 1, 1, 1), n=64, batch=32, steps=6, inits=10, parts=1),
     full=dict(first=8, blocks=(3, 4, 6, 3), n=512, batch=64, steps=64, inits=3, parts=4),
-    seconds=(25, 280),
-)
-def fig5(run: Run) -> Outcome:
-    """N15 for a ResNet: plain pairs turned, and norms also behind the sums."""
-    from firstguess_papers.training_charts import arms_chart
-
-    sizes = dict(run.sizes[0])
-    first, blocks = sizes.pop("first"), sizes.pop("blocks")
-    everywhere = "norm after, also behind the sums"
-    places: dict[str, Place] = {BEFORE: "before", AFTER: "after", everywhere: "after, also behind the sums"}
-    models = [
-        Model("ResNet", "ResNet", tuple(width * 2**k for k in range(4)), blocks, 10, "basic")
-        for width in (first, 2 * first)
-    ]
-    base, wide = (setting(run, model, places, 0.0, **sizes) for model in models)
-    moved = setting(run, models[0], places, SHIFTS[-1], **sizes)
-    layers = 2 + 2 * sum(blocks)
-    chart = arms_chart(
-        panels([base, moved, wide], ["As is", f"Shifted by {SHIFTS[-1]:g}", "Twice as wide"]),
-        title=title("ResNet", base, wide, everywhere),
-        subtitle=[
-            f"ResNet of {layers} layers, widths from {first} (twice as wide: {2 * first}); {sizes['n']} CIFAR-10 "
-            f"images, Adam 0.001, batches of {sizes['batch']}; {base.arms[BEFORE].networks} networks each, the same "
-            "weights at every place.",
-        ],
-        columns=3,
-        width=360,
-        height=210,
-    )
-    return Outcome(
-        [*judged("ResNet", base, wide, AFTER), *judged("ResNet", base, wide, everywhere)],
-        {"curves": _table([base, wide, moved])},
-        {"places": chart},
-        [
-            f"Data shifted by {SHIFTS[-1]:g} (shown, not judged: BatchNorm takes a shift out): accuracy after − before "
-            f"at the end {moved.gain(AFTER)}, also behind the sums {moved.gain(everywhere)}.",
-            "After: conv → ReLU → BatchNorm wherever it was conv → BatchNorm → ReLU; the norms of a block's last "
-            "convolution and of its shortcut stay, or are replaced by one behind the ReLU of their sum.",
-            "Widths, images, epochs and the learning rate are ours. Held-out images are normalized by running "
-            "statistics.",
-            _NOTE,
-        ],
-    )  # fmt: skip
+    cells=lambda c: _cells(c, _resnets(c), PLACES),
+    quantities=lambda c: dict(zip(("base", "wide", "moved"), (_setting(c, *one) for one in _resnets(c)), strict=True)),
+    judge=lambda c: [one for place in (AFTER, EVERYWHERE) for one in judged("ResNet", c.base, c.wide, place)],
+    tables=lambda c: {"curves": _curves([c.base, c.wide, c.moved])},
+    charts=lambda c: {"places": rows_chart(
+        {"As is": (c.base.arms, {}), f"Shifted by {SHIFTS[-1]:g}": (c.moved.arms, {}),
+         "Twice as wide": (c.wide.arms, {})},
+        ["accuracy", "largest", "test accuracy"],
+    )},
+    holds={"places": Holds("A ResNet with norms after, also behind the sums, learns faster", entries=(3,))},
+    notes=lambda c: [
+        f"Data shifted by {SHIFTS[-1]:g} (shown, not judged: BatchNorm takes a shift out): accuracy after − before "
+        f"at the end {c.moved.gain(AFTER)}, also behind the sums {c.moved.gain(EVERYWHERE)}.",
+        "After: conv → ReLU → BatchNorm wherever it was conv → BatchNorm → ReLU; the norms of a block's last "
+        "convolution and of its shortcut stay, or are replaced by one behind the ReLU of their sum.",
+        "Widths, images, epochs and the learning rate are ours. Held-out images are normalized by running statistics.",
+        _NOTE,
+    ],
+)  # fmt: skip
 
 
-@item(
-    "norm/fig-g10",
-    "A Mixer with LayerNorm before and after the activation in training, on shifted data",
-    claims=("N15",),
-    where="NORM Figs 5, G.10, G.11",
-    needs=("cifar10",),
+def _mixers(c: Found) -> list[tuple[Model, float]]:
+    """By shift, and twice as wide."""
+    small, large = (Model("Mixer", "Mixer", (w,), (c.blocks,), 10, patch=8) for w in (c.width, 2 * c.width))
+    return [*((small, shift) for shift in SHIFTS), (large, 0.0)]
+
+
+fig_g10 = measured(
+    "norm/fig-g10", "A Mixer with LayerNorm before and after the activation in training, on shifted data",
+    "NORM Figs 5, G.10, G.11", claims=("N15",), needs=("cifar10",), seconds=(20, 200),
     about="Stand-in: MLP-Mixer of {blocks} blocks of width {width} and of twice that, patches of 8, Kaiming (all "
     "ours); {n} CIFAR-10 images (NORM: 50 000), shifted by 0, 2, 4, 6 (the wider one: 0 only); Adam 1e-3 in batches "
     "of {batch}, {steps} steps; {networks} networks each.",
     quick=dict(width=16, blocks=2, n=64, batch=32, steps=10, inits=10, parts=1),
     full=dict(width=32, blocks=4, n=256, batch=64, steps=160, inits=3, parts=4),
-    seconds=(20, 200),
-)
-def fig_g10(run: Run) -> Outcome:
-    """N15 for a Mixer, by shift."""
-    from firstguess_papers.training_charts import arms_chart, lines_of
-
-    sizes = dict(run.sizes[0])
-    width, blocks = sizes.pop("width"), sizes.pop("blocks")
-    places: dict[str, Place] = {BEFORE: "before", AFTER: "after"}
-    small, large = (Model("Mixer", "Mixer", (w,), (blocks,), 10, patch=8) for w in (width, 2 * width))
-    settings = [setting(run, small, places, by, **sizes) for by in SHIFTS]
-    wide = setting(run, large, places, 0.0, **sizes)
-    shown = {f"Shift {one.shift:g}: accuracy": lines_of("accuracy", one.arms) for one in settings}
-    shown |= {f"Shift {one.shift:g}: largest share": lines_of("largest", one.arms) for one in settings}
-    chart = arms_chart(
-        shown,
-        title=title("Mixer", settings[0], wide, AFTER),
-        subtitle=[
-            f"MLP-Mixer of {blocks} blocks of {width}, patches of 8; {sizes['n']} CIFAR-10 images plus a constant, "
-            f"Adam 0.001, batches of {sizes['batch']}; {wide.arms[BEFORE].networks} networks each, the same weights at "
-            "both places.",
-        ],
-        columns=4,
-        width=280,
-        height=210,
-    )
-    return Outcome(
-        [*judged("Mixer", settings[0], wide, AFTER), *shifted(settings)],
-        {"curves": _table([*settings, wide])},
-        {"places": chart},
-        [
-            "After: the LayerNorms in front of a Mixer's MLPs go behind their GELUs; the one in front of the head "
-            "stays.",
-            "Widths, patches, images, epochs and the learning rate are ours.",
-            _NOTE,
-        ],
-    )
+    cells=lambda c: _cells(c, _mixers(c), {BEFORE: "before", AFTER: "after"}),
+    quantities=lambda c: {"settings": [_setting(c, *one) for one in _mixers(c)]},
+    judge=lambda c: [*judged("Mixer", c.settings[0], c.settings[-1], AFTER), *shifted(c.settings[:-1])],
+    tables=lambda c: {"curves": _curves(c.settings)},
+    charts=lambda c: {"places": arms_chart(
+        {f"Shift {one.shift:g}: {words}": lines_of(what, one.arms)
+         for what, words in (("accuracy", "accuracy"), ("largest", "largest share")) for one in c.settings[:-1]},
+        columns=4, width=280, height=210,
+    )},
+    holds={"places": Holds("A Mixer with the norm after learns faster", entries=(0,))},
+    notes=[
+        "After: the LayerNorms in front of a Mixer's MLPs go behind their GELUs; the one in front of the head stays.",
+        "Widths, patches, images, epochs and the learning rate are ours.",
+        _NOTE,
+    ],
+)  # fmt: skip

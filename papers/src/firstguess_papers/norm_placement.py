@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, above, all_of, below, entry, same, stated
+import firstguess as fg
+from firstguess_papers.items import Entry, Holds, Item
+from firstguess_papers.judging import Number, above, below, entry, same
+from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm import PLACES, network
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import Arm, Array, predicted, sooner, trained
+from firstguess_papers.norm_filtered import OURS, images
+from firstguess_papers.training_charts import arms_chart, by_class, lines_of
+from firstguess_papers.training_pieces import Arm, Array, curve_rows, sooner
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -51,24 +54,6 @@ class Placed:
     def more(self) -> Number:
         """By how many steps more LayerNorm saves than BatchNorm; networks share their weights, so one by one."""
         return self.trained["no norm"].number(self.each("LayerNorm") - self.each("BatchNorm"))
-
-
-def placed(
-    run: Run, data: Data, depth: int, *, width: int, inits: int, draws: int, parts: int, test: Data | None = None,
-    **options: Any,
-) -> Placed:  # fmt: skip
-    """Unfiltered starts, every place of the norm, trained and predicted; members share their weights over places."""
-    arms: dict[str, Arm] = {}
-    known: dict[str, Arm] = {}
-    for place in PLACES:
-        label, text = f"{place}, depth {depth}", network(place, depth)
-        arms[place] = trained(run, text, data, label=label, test=test, inits=inits, parts=parts, width=width, **options)
-        if draws:
-            # held-out points behind a BatchNorm have no prediction; the figure does not need them
-            known[place] = predicted(
-                run, text, data, label=label, draws=draws, width=width, trust=not run.quick, **options
-            )
-    return Placed(depth, arms, known)
 
 
 def judged(found: list[Placed]) -> list[Entry]:
@@ -145,75 +130,70 @@ def _modes(found: list[Placed]) -> str:
     return ": behind BatchNorm after the activation the tangent kernel has no bias mode at all (λ_b/λ_signal = 0)"
 
 
-def title(found: list[Placed]) -> str:
-    """What was found, as far as checks say it."""
-    deep = found[-1]
-    faster = all_of(above(one.saved(n), 0.0) for one in found for n in NORMS)
-    neutral = all_of(below(gap, SPLIT) for one in found for n in NORMS for gap in one.gaps(f"{n} after"))
-    said = ", ".join(
-        f"{_few(deep.time(f'{n} after'))} instead of {_few(deep.time(f'{n} before'))} with {n}" for n in NORMS
-    )
-    steps = f"steps until it is gone, {_layers(deep.depth)}: {said}"
-    so = f"With the norm after, no class is ever ahead and there is hardly any bias to absorb ({steps})"
-    less = f"With the norm after, the bias is absorbed sooner ({steps})"
-    return stated(all_of([faster, neutral]), so, stated(faster, less, "Training with norms before and after"))
-
-
-def _few(steps: Number) -> str:
-    return f"{steps.value:.0f}" if steps.value >= 10 else f"{steps.value:.2g}"
-
-
-def _layers(depth: int) -> str:
-    return f"{depth} layer{'s' if depth > 1 else ''}"
-
-
-def chart(found: list[Placed], heading: str, subtitle: list[str]) -> Chart:
+def _chart(found: list[Placed]) -> Chart:
     """By depth: share of the largest class, accuracy by class under each norm."""
-    from firstguess_papers.training_charts import Line, arms_chart, by_class, lines_of
-
-    panels: dict[str, list[Line]] = {}
+    panels: dict[str, Any] = {}
     for one in found:
-        where = _layers(one.depth)
+        where = f"{one.depth} layer{'s' if one.depth > 1 else ''}"
         panels[f"{where}: share of the largest class"] = lines_of("largest", one.trained, one.predicted)
         for norm in NORMS:
             places = [f"{norm} before", f"{norm} after"]
             arms, known = ({p: arms[p] for p in places if p in arms} for arms in (one.trained, one.predicted))
             panels[f"{where}, {norm}: accuracy by class"] = by_class(arms, known)
     limits = dict.fromkeys((h for h in panels if "share" in h), (0.48, 1.0))
-    return arms_chart(panels, title=heading, subtitle=subtitle, columns=3, width=360, height=230, y_domains=limits)
+    return arms_chart(panels, width=360, height=230, y_domains=limits)
 
 
-def compared(run: Run, data: Data, about: str, sizes: list[dict[str, Any]], notes: list[str]) -> Outcome:
-    """An item: all places at every depth of `sizes`."""
-    found = [placed(run, data, **size) for size in sizes]
-    optimizer = f"Adam {sizes[0]['lr']:g}, batches of {sizes[0]['batch']}"
-    layers = " and ".join(f"{size['depth']} of {size['width']}" for size in sizes)
-    inits = found[0].trained["no norm"].networks
-    rows = [
-        line
-        for one in found
-        for arms in (one.trained, one.predicted)
-        for place, arm in arms.items()
-        for line in arm.rows(place=place, depth=one.depth)
-    ]
-    return Outcome(
-        judged(found),
-        {"curves": columns(rows)},
-        {
-            "places": chart(
-                found, title(found), [f"{about}; hidden ReLU layers: {layers}; {optimizer}; {inits} unfiltered "
-                                      "networks a place, the same weights in all of them."],
+def _placed(
+    id: str, title: str, where: str, data: Callable[[Found], tuple[Data, Data | None]],
+    layers: Callable[[Found], dict[int, int]], note: str, **options: Any,
+) -> Item:  # fmt: skip
+    """An item: unfiltered starts, every place of the norm at every depth (`layers`: their width by their number).
+
+    Members share their weights over places.
+    """
+
+    def cells(c: Found) -> dict[Any, Training]:
+        x, test = data(c)
+        adam = {"optimizer": "adam", "lr": c.lr, "batch": 128}
+        return {
+            (place, f"depth {depth}"): Training(
+                network(place, depth), x, adam | {"width": width}, test=test, draws=c.draws, test_predicted=False
             )
-        },
-        ["Behind a BatchNorm predictions for Adam are rough (averages over layers).", *notes],
+            for depth, width in layers(c).items()
+            for place in PLACES
+        }
+
+    def places(c: Found) -> list[Placed]:
+        return [
+            Placed(
+                depth,
+                {place: c[place, f"depth {depth}"] for place in PLACES},
+                {place: c.predictions[place, f"depth {depth}"] for place in PLACES},
+            )
+            for depth in layers(c)
+        ]
+
+    return measured(
+        id, title, where, claims=("N13",),
+        cells=cells,
+        quantities=lambda c: {"places": places(c)},
+        judge=lambda c: judged(c.places),
+        tables=lambda c: {"curves": [
+            line for one in c.places for arms in (one.trained, one.predicted) for place, arm in arms.items()
+            for line in curve_rows([arm], place=place, depth=one.depth)
+        ]},
+        charts=lambda c: {"places": _chart(c.places)},
+        holds={"places": Holds("With the norm after, the bias is absorbed sooner", entries=(1,))},
+        notes=["Behind a BatchNorm predictions for Adam are rough (averages over layers).", note],
+        **options,
     )  # fmt: skip
 
 
-@item(
-    "norm/fig4",
-    "Norms before and after the activation in training, from unfiltered starts",
-    claims=("N13",),
-    where="NORM Fig 4",
+fig4 = _placed(
+    "norm/fig4", "Norms before and after the activation in training, from unfiltered starts", "NORM Fig 4",
+    lambda c: (fg.data.two_blobs(c.n, c.d, seed=c.run.seed), None), lambda c: {1: 100, c.deep: c.width},
+    "Sizes are ours, the learning rate is ten times NORM's and more: fewer steps.",
     about="No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100 and {deep} of {width} "
     "(ours); two blobs of {n} points a class in {d} dimensions (NORM: 10 000 in 1000); Adam {lr} in batches of 128, "
     "{steps} steps; {networks} unfiltered networks each, {draws} predicted.",
@@ -221,21 +201,6 @@ def compared(run: Run, data: Data, about: str, sizes: list[dict[str, Any]], note
     full=dict(n=300, d=300, lr=1e-4, steps=300, inits=20, parts=3, draws=100, deep=5, width=200),
     seconds=(20, 220),
 )  # fmt: skip
-def fig4(run: Run) -> Outcome:
-    """N13 on two blobs."""
-    import firstguess as fg
-
-    n, d, deep, width = run.take("n d deep width")
-    lr, steps, inits, parts, draws = run.take("lr steps inits parts draws")
-    data = fg.data.two_blobs(n, d, seed=run.seed)
-    common: dict[str, Any] = {"optimizer": "adam", "lr": lr, "batch": 128, "steps": steps, "draws": draws}
-    common |= {"inits": inits, "parts": parts}
-    sizes = [{"depth": 1, "width": 100, **common}, {"depth": deep, "width": width, **common}]
-    return compared(
-        run, data, f"Two blobs, {data.n} points in {d} dimensions", sizes,
-        ["Sizes are ours, the learning rate is ten times NORM's and more: fewer steps."],
-    )  # fmt: skip
-
 
 _PHOTOS = (
     "No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100; {n} images and as many held out; "
@@ -243,46 +208,14 @@ _PHOTOS = (
 )
 _QUICK = dict(n=100, lr=3e-5, steps=80, inits=16, parts=1, draws=30)
 
+fig_g1 = _placed(
+    "norm/fig-g1", "Norms before and after in training on CIFAR-10, vehicles against animals", "NORM Figs G.1, G.2",
+    lambda c: images(c, "cifar10:vehicles-animals"), lambda c: {1: 100}, OURS, needs=("cifar10",), about=_PHOTOS,
+    quick=_QUICK, full=dict(n=400, lr=1e-5, steps=300, inits=6, parts=4, draws=80), seconds=(10, 240),
+)  # fmt: skip
 
-def _images(run: Run, spec: str, about: str) -> Outcome:
-    (sizes,) = run.sizes
-    name, _, choice = spec.partition(":")
-    n = sizes["n"]
-    data = run.data(spec, points=n, seed=run.seed)
-    test = run.data(f"{name}:test,{choice}", points=n, seed=run.seed)
-    one = {"depth": 1, "width": 100, "optimizer": "adam", "batch": 128, "test": test}
-    one |= {key: value for key, value in sizes.items() if key != "n"}
-    notes = ["The numbers of images, batches and steps are ours, the learning rate of a full run is NORM's."]
-    return compared(run, data, f"{n} images, {about}", [one], notes)
-
-
-@item(
-    "norm/fig-g1",
-    "Norms before and after in training on CIFAR-10, vehicles against animals",
-    claims=("N13",),
-    where="NORM Figs G.1, G.2",
-    needs=("cifar10",),
-    about=_PHOTOS,
-    quick=_QUICK,
-    full=dict(n=400, lr=1e-5, steps=300, inits=6, parts=4, draws=80),
-    seconds=(10, 240),
-)
-def fig_g1(run: Run) -> Outcome:
-    """N13 on images of vehicles and animals."""
-    return _images(run, "cifar10:vehicles-animals", "CIFAR-10 vehicles against animals")
-
-
-@item(
-    "norm/fig-g5-training",
-    "Norms before and after in training on MNIST, even against odd digits",
-    claims=("N13",),
-    where="NORM Figs G.5, G.6 (training)",
-    needs=("mnist",),
-    about=_PHOTOS,
-    quick=_QUICK,
-    full=dict(n=500, lr=1e-5, steps=300, inits=20, parts=2, draws=80),
-    seconds=(10, 150),
-)
-def fig_g5_training(run: Run) -> Outcome:
-    """N13 on digits."""
-    return _images(run, "mnist:even-odd", "MNIST even against odd")
+fig_g5_training = _placed(
+    "norm/fig-g5-training", "Norms before and after in training on MNIST, even against odd digits",
+    "NORM Figs G.5, G.6 (training)", lambda c: images(c, "mnist:even-odd"), lambda c: {1: 100}, OURS, needs=("mnist",),
+    about=_PHOTOS, quick=_QUICK, full=dict(n=500, lr=1e-5, steps=300, inits=20, parts=2, draws=80), seconds=(10, 150),
+)  # fmt: skip

@@ -10,7 +10,6 @@ from firstguess_papers.tables import largest
 
 if TYPE_CHECKING:
     from firstguess import Measurement
-    from firstguess_papers.library import Series
 
 KAIMING = "dense(weight_var=2)"
 EVEN = 0.05  # γ up to which we say even (theory.md §1)
@@ -46,25 +45,6 @@ def beyond_flips(m: Measurement) -> Number:
     return largest(m) - Number(Guesses(0.0, m.classes, m.points).expected_max())
 
 
-def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> Series:
-    """Points with error bars."""
-    from firstguess_papers.library import Series
-
-    return Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
-
-
-def points(label: str, numbers: Mapping[Any, Number]) -> Series:
-    """Points with error bars, by their x."""
-    return measured(label, [*numbers], [*numbers.values()])
-
-
-def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> Series:
-    """A line."""
-    from firstguess_papers.library import Series
-
-    return Series(label, x, values, mark="line")
-
-
 def differ(one: Number, other: Number | float, *, room: float) -> Truth:
     """Whether the two surely differ by more than `room`: the opposite of `same`.
 
@@ -86,4 +66,20 @@ def failing(checks: Mapping[str, Truth]) -> str:
 
 def line(name: str, number: Number, **more: Any) -> dict[str, Any]:
     """One line of a table: a value with its error."""
-    return {"name": name, **more, "value": number.value, "error": number.error}
+    return {"name": name, **more, "value": number}
+
+
+def layer_lines(
+    found: Mapping[Any, Sequence[Number]], names: Sequence[str], theory: Mapping[Any, Any] | None = None
+) -> list[dict[str, Any]]:
+    """A line for every cell and depth: γ after 1, 2, … blocks, and the closed form's; `names` are those of the keys.
+
+    >>> layer_lines({("ReLU", "before"): [Number(0.5, 0.1)]}, ["name", "place"])
+    [{'name': 'ReLU', 'place': 'before', 'depth': 1, 'value': Number(value=0.5, error=0.1)}]
+    """
+    return [
+        {**dict(zip(names, key, strict=True)), "depth": k, "value": g}
+        | ({} if theory is None else {"theory": float(theory[key][k - 1])})
+        for key, values in found.items()
+        for k, g in enumerate(values, start=1)
+    ]

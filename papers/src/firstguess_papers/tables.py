@@ -75,6 +75,18 @@ def row(name: str, m: Measurement, **more: Any) -> dict[str, Any]:
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns; what a row does not have is None."""
-    names = list(dict.fromkeys(name for line in rows for name in line))
-    return {name: [line.get(name) for line in rows] for name in names}
+    """Rows as columns; what a row does not have is None, and a `Number` has a second column for its error.
+
+    >>> columns([{"name": "ReLU", "gamma": Number(0.5, 0.1)}, {"name": "tanh"}])
+    {'name': ['ReLU', 'tanh'], 'gamma': [0.5, None], 'gamma_error': [0.1, None]}
+    """
+    plain: list[dict[str, Any]] = []
+    for line in rows:
+        plain.append({})
+        for name, value in line.items():
+            if isinstance(value, Number):
+                plain[-1] |= {name: value.value, "error" if name == "value" else f"{name}_error": value.error}
+            else:
+                plain[-1][name] = value
+    names = list(dict.fromkeys(name for line in plain for name in line))
+    return {name: [line.get(name) for line in plain] for name in names}

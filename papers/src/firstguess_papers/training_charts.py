@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import altair as alt
 import numpy as np
@@ -61,10 +61,32 @@ def by_class(
     ]
 
 
+CURVES = {  # names of curves, as a panel's heading has them
+    "largest": "share of the largest class",
+    "accuracy": "accuracy",
+    "classes": "accuracy by class",
+    "test accuracy": "accuracy, held-out",
+    "test worst": "worst class, held-out",
+}
+Rows: TypeAlias = Mapping[str, tuple[Mapping[str, Arm], Mapping[str, Arm]]]  # trained and predicted arms by row
+
+
+def rows_chart(rows: Rows, curves: Sequence[str], **look: Any) -> theme.Chart:
+    """One row of panels for each row, one panel for each of the `CURVES`; `look` is that of `arms_chart`."""
+    panels: dict[str, Sequence[Line]] = {}
+    for name, (arms, known) in rows.items():
+        for what in curves:
+            fits = {label: arm for label, arm in known.items() if arm.test is not None or not what.startswith("test")}
+            drawn = by_class(arms, fits) if what == "classes" else lines_of(what, arms, fits)
+            panels[f"{name}: {CURVES[what]}"] = drawn
+    usual: dict[str, Any] = {"columns": len(curves), "width": 290 if len(curves) > 3 else 360, "height": 220}
+    return arms_chart(panels, **(usual | look))
+
+
 def arms_chart(
     panels: Mapping[str, Sequence[Line]],
     *,
-    title: str,
+    title: str = "",
     subtitle: Sequence[str] = (),
     columns: int = 3,
     y_domains: Mapping[str, tuple[float, float]] | None = None,

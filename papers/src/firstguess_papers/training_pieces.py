@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +157,11 @@ class Arm(Followed):
             for name in names
             for step, m, e in zip(self.steps, self.curve(name).mean, self.curve(name).se, strict=True)
         ]
+
+
+def curve_rows(arms: Iterable[Arm], **more: Any) -> list[dict[str, Any]]:
+    """Lines of a table: the `rows` of all these arms."""
+    return [line for arm in arms for line in arm.rows(**more)]
 
 
 def paired(one: Arm, other: Arm, what: str, step: int) -> Number:
