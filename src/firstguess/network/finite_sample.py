@@ -238,18 +238,6 @@ def input_gram(rng: np.random.Generator, networks: int, points: int, center: flo
     return gram
 
 
-def centred(x: Values, eps: float, *, divide: bool = True) -> Values:
-    """Over units: less the mean, by √(variance + ε) if `divide`."""
-    x = x - x.mean(axis=2, keepdims=True)
-    return scaled_to_one(x, eps) if divide else x
-
-
-def scaled_to_one(x: Values, eps: float) -> Values:
-    """Over units: by √(mean square + ε); what is 0 stays 0."""
-    square = np.mean(x * x, axis=2, keepdims=True) + x.dtype.type(eps)
-    return x / np.sqrt(np.where(square > 0.0, square, x.dtype.type(1.0)))
-
-
 def by_unit(x: Values, op: Op) -> Values:
     """Arithmetic on (units, points), for the units of all networks."""
     networks, points, nodes = x.shape

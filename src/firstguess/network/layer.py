@@ -335,6 +335,11 @@ def keeps_shape(self: Layer, before: Shape, units: int | None) -> Shape:
     return before
 
 
+def nothing_assumed(self: Layer) -> Iterable[str]:
+    """The `assumptions` of a layer whose formulas take nothing for granted: written down, never inherited."""
+    return ()
+
+
 KINDS: dict[str, type[Layer]] = {}
 Kind = TypeVar("Kind", bound=type[Layer])
 

@@ -1,4 +1,4 @@
-"""Norms over units: what LayerNorm, GroupNorm (with wide groups) and RMSNorm share in the readings without weights."""
+"""What norms share: over units (LayerNorm, GroupNorm with wide groups, RMSNorm), and over the points of a batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from scipy import special
@@ -15,194 +15,235 @@ from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import leaky_slopes
-from firstguess.network.layer import Layer
+from firstguess.network.finite_sample import PointSample
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.layer import Fold, Layer, ReadContext, ReadResult, keeps_shape, nothing_assumed
 from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Values, same_map, take_level, unchanged
-from firstguess.network.signal import Activated, Distribution, Gaussian, Signal, Unknown, exp
+from firstguess.network.shapes import Shape
+from firstguess.network.signal import Activated, Signal, Unknown, exp
+from firstguess.network.tensors import Draw, Local, Place, SourceWriter
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from firstguess.network.activations.record import Activation
 
 
-def over_units(signal: Signal, kind: str, eps: float = 0.0, *, divide: bool = True) -> Signal:
-    """(0, (center − mean²)/(total − mean²), 1): the mean over units goes, the centers' differences stay.
+class UnitNorm(Layer):
+    """A norm over units, every sample (of a sequence every token) by itself: theory.md §2, (11), (21).
 
-    With ε: all of it times variance/(variance + ε), theory.md (21). Without `divide` the mean goes and no more.
+    Less the mean over units if `centre`, by √(mean square of what is left + ε) if `divide`. It is no kind of layer: a
+    kind derives from it, states its flags, and overrides what it does otherwise.
     """
-    variance = signal.between + signal.spread
-    if variance == 0.0:
-        raise NotCovered(
-            "nodes that differ",
-            got="a signal without variance over nodes",
-            hint="a larger weight variance before this layer",
+
+    centre: ClassVar[bool] = True
+    divide: ClassVar[bool] = True
+    torch_name: ClassVar[str] = ""  # of the class in torch.nn, with the arguments of a LayerNorm
+    eps: float = 0.0
+
+    shape = keeps_shape
+    assumptions = nothing_assumed
+
+    @property
+    def one_size(self) -> bool:
+        return self.divide and self.eps == 0.0 and self.together == 1
+
+    def moments(self, signal: Signal) -> Signal:
+        """(0, (center − mean²)/(total − mean²), 1): the mean over units goes, the centers' differences stay.
+
+        With ε: all of it times variance/(variance + ε), theory.md (21).
+        """
+        square = self._square(signal)
+        if square == 0.0:
+            differ = ("nodes that differ", "a signal without variance over nodes")
+            expected, got = differ if self.centre else ("a signal that is not zero", "zero")
+            raise NotCovered(expected, got=got, hint="a larger weight variance before this layer")
+        distribution = signal.gaussian_or(Unknown(f"{self._named} of a signal that is not Gaussian", signal))
+        mean = 0.0 if self.centre else signal.mean
+        if not self.divide:
+            return Signal(mean, signal.between, signal.spread, signal.log_scale, distribution).rescaled()
+        log_square = math.log(square) + signal.log_scale
+        scale = log_square - float(np.logaddexp(log_square, math.log(self.eps))) if self.eps else 0.0
+        parts = mean / math.sqrt(square), signal.between / square, signal.spread / square
+        return Signal(*parts, scale, distribution=distribution).rescaled()
+
+    def _square(self, signal: Signal) -> float:
+        """What it divides by, squared and without ε."""
+        return signal.between + signal.spread if self.centre else signal.total
+
+    @property
+    def _named(self) -> str:
+        return f"{'a' if self.centre else 'an'} {self.kind}"
+
+    def gradient(self, signal: Signal) -> float | None:
+        """1/(x² + ε), x the scale over units; the two directions it projects out are negligible when wide."""
+        if not self.divide:
+            return 1.0
+        log_square = math.log(self._square(signal)) + signal.log_scale
+        return exp(-(float(np.logaddexp(log_square, math.log(self.eps))) if self.eps else log_square))
+
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        """One mean and one scale a data point, over units and, on images, over positions."""
+        return self._over_positions(points) if points.shape.images else self._by_pair(points)
+
+    def _by_pair(self, points: Points) -> PairwiseMap:
+        """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11), (21).
+
+        What it projects out is one unit in many. Where weights make the mean over units random, its covariance is
+        subtracted instead: theory.md (29).
+        """
+        eps, square = self.eps, points.q - points.mean_square if self.centre else points.q
+        zero = points.q == 0.0  # with ε it stays 0: a class token that starts so
+        alike = (square <= 0.0) & ~(zero & (eps > 0.0))
+        if np.any(alike) and self.centre:
+            raise NotCovered(
+                "nodes that differ on every data point",
+                got=f"{int(np.sum(square <= 0.0))} points where they do not",
+                hint="a larger weight or bias variance before this layer",
+            )
+        if np.any(alike):
+            raise NotCovered(
+                "a signal that is not zero on any data point",
+                got="one that is",
+                hint="a bias variance above 0 before this layer",
+            )
+        mean, inverse = points.mean, 1.0 / np.sqrt(square + eps) if self.divide else np.ones_like(square)
+        shifted = self.centre and bool(np.any(mean != 0.0))
+
+        def step(tile: Tile) -> None:
+            if shifted:
+                tile.k -= tile.outer(mean)
+            if self.centre:
+                take_level(tile, points)
+            tile.scale(inverse)
+            if tile.t is not None:
+                tile.t *= tile.outer(inverse)
+
+        level = None if self.centre or points.level is None else points.level * points.outer_factors(inverse)
+        after = points.after(
+            self,
+            square if not self.divide else square / (square + eps) if eps else np.ones_like(square),
+            np.zeros_like(square) if self.centre else mean * inverse,
+            gaussian=points.gaussian,
+            what=f"{self._named} of {points.what}",
+            level=level,
         )
-    distribution = (
-        signal.distribution
-        if isinstance(signal.distribution, Gaussian)
-        else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
-    )
-    if not divide:
-        return Signal(0.0, signal.between, signal.spread, signal.log_scale, distribution).rescaled()
-    scale = _damping(math.log(variance) + signal.log_scale, eps)
-    return Signal(0.0, signal.between / variance, signal.spread / variance, scale, distribution=distribution).rescaled()
+        if zero.any():
+            return PairwiseMap(after, step)
+        if not self.centre:
+            return PairwiseMap(after, step, unchanged)
+        shares = mean**2 / points.q
+        if points.level is not None or np.ptp(shares) > 1e-12 or np.ptp(np.sign(mean)) > 0.0:
+            return PairwiseMap(after, step)
+        share = float(shares[0])
+        return PairwiseMap(after, step, lambda c: (c - share) / (1.0 - share))
 
+    def _over_positions(self, points: Points) -> PairwiseMap:
+        q, mean = (v.reshape(-1, points.grid.places) for v in (points.q, points.mean))
+        level = mean.mean(axis=1, keepdims=True) if self.centre else np.zeros((q.shape[0], 1))
+        variance = q.mean(axis=1, keepdims=True) - level**2
+        if np.any(variance <= 1e-14 * q.mean(axis=1, keepdims=True)):
+            raise NotCovered(
+                "nodes that differ on every image",
+                got=f"{int(np.sum(variance <= 0.0))} images where they do not",
+                hint="a bias variance above 0 before this layer",
+            )
+        inverse = 1.0 / np.sqrt(variance + self.eps) if self.divide else np.ones_like(variance)
+        each = np.broadcast_to(inverse, q.shape).ravel()
+        off = np.broadcast_to(level, q.shape).ravel()
+        old = points.mean
 
-def _damping(log_square: float, eps: float) -> float:
-    """log x²/(x² + ε)."""
-    return log_square - float(np.logaddexp(log_square, math.log(eps))) if eps else 0.0
+        def step(tile: Tile) -> None:
+            if off.any():  # E (x_a − l_a)(x_b − l_b)
+                tile.k -= off[tile.rows, None] * old[None, tile.cols]
+                tile.k -= (old - off)[tile.rows, None] * off[None, tile.cols]
+            scale = tile.outer(each)
+            tile.k *= scale
+            if tile.t is not None:
+                tile.t *= scale
 
-
-def scaled(signal: Signal, distribution: Distribution, eps: float) -> Signal:
-    """All divided by the root mean square: √(total + ε)."""
-    total = signal.total
-    scale = _damping(signal.log_q, eps)
-    one = Signal(
-        signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, scale, distribution=distribution
-    )
-    return one.rescaled()
-
-
-def over_units_gradient(signal: Signal, eps: float = 0.0) -> float:
-    """Dividing by the standard deviation over units; the two directions it projects out are negligible when wide."""
-    return inverse_square(math.log(signal.between + signal.spread) + signal.log_scale, eps)
-
-
-def inverse_square(log_square: float, eps: float) -> float:
-    """1/(x² + ε)."""
-    return exp(-(float(np.logaddexp(log_square, math.log(eps))) if eps else log_square))
-
-
-def over_units_map(
-    layer: Layer, points: Points, *, centre: bool = True, eps: float = 0.0, divide: bool = True
-) -> PairwiseMap:
-    """One mean (if `centre`) and one scale (if `divide`) a data point, over units and, on images, over positions."""
-    if points.shape.images:
-        return _over_positions(layer, points, centre, eps, divide)
-    return _centred(layer, points, eps, divide) if centre else _scaled(layer, points, eps)
-
-
-def _centred(layer: Layer, points: Points, eps: float, divide: bool) -> PairwiseMap:
-    """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11), (21). What it projects out is one unit in many.
-
-    Where weights make the mean over units random, its covariance is subtracted instead: theory.md (29).
-    """
-    variance = points.q - points.mean_square
-    zero = points.q == 0.0  # with ε it stays 0: a class token that starts so
-    if np.any((variance <= 0.0) & ~(zero & (eps > 0.0))):
-        raise NotCovered(
-            "nodes that differ on every data point",
-            got=f"{int(np.sum(variance <= 0.0))} points where they do not",
-            hint="a larger weight or bias variance before this layer",
+        after = points.after(
+            self,
+            ((q - 2.0 * level * mean + level**2) * inverse**2).ravel(),
+            ((mean - level) * inverse).ravel(),
+            gaussian=points.gaussian,
+            what=f"{self._named} of {points.what}",
         )
-    mean, inverse = points.mean, 1.0 / np.sqrt(variance + eps) if divide else np.ones_like(variance)
-    centred = bool(np.any(mean != 0.0))
-
-    def step(tile: Tile) -> None:
-        if centred:
-            tile.k -= tile.outer(mean)
-        take_level(tile, points)
-        tile.scale(inverse)
-        if tile.t is not None:
-            tile.t *= tile.outer(inverse)
-
-    n = points.q.size
-    what = f"a {layer.kind} of {points.what}"
-    kept = variance if not divide else variance / (variance + eps) if eps else np.ones(n)
-    after = points.after(layer, kept, np.zeros(n), gaussian=points.gaussian, what=what)
-    if zero.any():
         return PairwiseMap(after, step)
-    shares = mean**2 / points.q
-    if points.level is not None or np.ptp(shares) > 1e-12 or np.ptp(np.sign(mean)) > 0.0:
-        return PairwiseMap(after, step)
-    share = float(shares[0])
-    return PairwiseMap(after, step, lambda c: (c - share) / (1.0 - share))
 
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
+        """The statistics of the units drawn at once, as in a wide layer; for control variates those of formulas."""
+        places = 1 if points.grid.apart else points.grid.places
 
-def _scaled(layer: Layer, points: Points, eps: float) -> PairwiseMap:
-    """K ← K_ab/√((q_a + ε)(q_b + ε)), Θ likewise: theory.md (11), (21)."""
-    zero = points.q <= 0.0
-    if zero.any() and not eps:
-        raise NotCovered(
-            "a signal that is not zero on any data point",
-            got="one that is",
-            hint="a bias variance above 0 before this layer",
-        )
-    inverse = 1.0 / np.sqrt(points.q + eps)
+        def own(y: Values) -> Values:
+            images = y.reshape(y.shape[0], -1, places)
+            if self.centre:
+                images = images - images.mean(axis=(0, 2), keepdims=True)
+            if self.divide:
+                images = images / np.sqrt(np.mean(images * images, axis=(0, 2), keepdims=True) + self.eps)
+            return images.reshape(y.shape)
 
-    def step(tile: Tile) -> None:
-        tile.scale(inverse)
-        if tile.t is not None:
-            tile.t *= tile.outer(inverse)
+        if not known:
+            return same_map(own)
+        q, mean = (v.reshape(-1, places).mean(axis=1) for v in (points.q, points.mean))
+        level = mean if self.centre else np.zeros_like(q)
+        scale = np.repeat(1.0 / np.sqrt(q - level**2 + self.eps) if self.divide else np.ones_like(q), places)
+        level = np.repeat(level, places)
 
-    what = f"an {layer.kind} of {points.what}"
-    q = points.q / (points.q + eps) if eps else np.ones_like(points.q)
-    level = None if points.level is None else points.level * points.outer_factors(inverse)
-    after = points.after(layer, q, points.mean * inverse, gaussian=points.gaussian, what=what, level=level)
-    return PairwiseMap(after, step) if zero.any() else PairwiseMap(after, step, unchanged)
+        def control(y: Values) -> Values:
+            y -= level.astype(y.dtype)
+            y *= scale.astype(y.dtype)
+            return y
 
+        return UnitMap(own, control)
 
-def _over_positions(layer: Layer, points: Points, centre: bool, eps: float, divide: bool) -> PairwiseMap:
-    q, mean = (v.reshape(-1, points.grid.places) for v in (points.q, points.mean))
-    level = mean.mean(axis=1, keepdims=True) if centre else np.zeros((q.shape[0], 1))
-    variance = q.mean(axis=1, keepdims=True) - level**2
-    if np.any(variance <= 1e-14 * q.mean(axis=1, keepdims=True)):
-        raise NotCovered(
-            "nodes that differ on every image",
-            got=f"{int(np.sum(variance <= 0.0))} images where they do not",
-            hint="a bias variance above 0 before this layer",
-        )
-    inverse = 1.0 / np.sqrt(variance + eps) if divide else np.ones_like(variance)
-    each = np.broadcast_to(inverse, q.shape).ravel()
-    off = np.broadcast_to(level, q.shape).ravel()
-    old = points.mean
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        if not self.divide:
+            self._refuse("an expansion in 1/width")
+        return before.normed(after, centres=self.centre, eps=self.eps)
 
-    def step(tile: Tile) -> None:
-        if off.any():  # E (x_a − l_a)(x_b − l_b)
-            tile.k -= off[tile.rows, None] * old[None, tile.cols]
-            tile.k -= (old - off)[tile.rows, None] * off[None, tile.cols]
-        scale = tile.outer(each)
-        tile.k *= scale
-        if tile.t is not None:
-            tile.t *= scale
+    def point_sample(self, sample: PointSample) -> PointSample:
+        return sample.with_values(self._normed(sample.values))
 
-    after = points.after(
-        layer,
-        ((q - 2.0 * level * mean + level**2) * inverse**2).ravel(),
-        ((mean - level) * inverse).ravel(),
-        gaussian=points.gaussian,
-        what=f"a {layer.kind} of {points.what}",
-    )
-    return PairwiseMap(after, step)
+    def _normed(self, x: Values) -> Values:
+        """Arithmetic on the last axis; what is 0 stays 0."""
+        if self.centre:
+            x = x - x.mean(axis=2, keepdims=True)
+        if not self.divide:
+            return x
+        square = np.mean(x * x, axis=2, keepdims=True) + x.dtype.type(self.eps)
+        return x / np.sqrt(np.where(square > 0.0, square, x.dtype.type(1.0)))
 
+    def tensors(self, place: Place) -> Local:
+        from firstguess.network.torch_ops import over_units
 
-def over_units_values(
-    points: Points, known: bool, *, centre: bool = True, eps: float = 0.0, divide: bool = True
-) -> UnitMap:
-    """The statistics of the units drawn at once, as in a wide layer; for control variates those that formulas give."""
-    places = 1 if points.grid.apart else points.grid.places
+        groups = self.groups_of(place.before)
+        return over_units(place.before.images, groups, center=self.centre, eps=self.eps, divide=self.divide)
 
-    def own(y: Values) -> Values:
-        images = y.reshape(y.shape[0], -1, places)
-        if centre:
-            images = images - images.mean(axis=(0, 2), keepdims=True)
-        if divide:
-            images = images / np.sqrt(np.mean(images * images, axis=(0, 2), keepdims=True) + eps)
-        return images.reshape(y.shape)
+    def groups_of(self, before: Shape) -> int:
+        """Into how many groups it parts the units (channels) before it."""
+        return 1
 
-    if not known:
-        return same_map(own)
-    q, mean = (v.reshape(-1, places).mean(axis=1) for v in (points.q, points.mean))
-    level = mean if centre else np.zeros_like(q)
-    scale = np.repeat(1.0 / np.sqrt(q - level**2 + eps) if divide else np.ones_like(q), places)
-    level = np.repeat(level, places)
+    def source(self, at: SourceWriter) -> str:
+        if not self.torch_name:
+            self._refuse("PyTorch source")
+        return f"nn.{self.torch_name}({at.size}{f', eps={self.eps}' if self.eps else ''})"
 
-    def control(y: Values) -> Values:
-        y -= level.astype(y.dtype)
-        y *= scale.astype(y.dtype)
-        return y
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
 
-    return UnitMap(own, control)
+        from firstguess.network.torch_ops import EPS
+
+        if not self.torch_name:
+            self._refuse("a torch module")
+        made = getattr(nn, self.torch_name)
+        return made(place.before.own_sizes, eps=self.eps or EPS, elementwise_affine=False)
+
+    @classmethod
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        axes = len(module.normalized_shape)
+        why = context.whole_sample(axes)
+        return ReadResult(why=why) if why else ReadResult((cls(),), axes=axes + 1, affine=True)
 
 
 # --------------------------------------------------------------------------------------------------------------

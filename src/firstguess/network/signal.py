@@ -114,6 +114,10 @@ class Signal:
             self, mean=self.mean * factor, between=self.between * square, spread=self.spread * square
         ).rescaled()
 
+    def gaussian_or(self, otherwise: Distribution) -> Distribution:
+        """Its distribution after a map that keeps Gaussian nodes Gaussian; `otherwise` where they are not."""
+        return self.distribution if isinstance(self.distribution, Gaussian) else otherwise
+
     def rescaled(self) -> Signal:
         """The same signal with its numbers brought into range; the scale moves to log_scale."""
         total = self.total

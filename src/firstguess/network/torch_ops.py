@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.activations.tensors import Derivative, Kept
 from firstguess.network.norms import variance_of_others
-from firstguess.network.tensors import Apply, Scratch
+from firstguess.network.tensors import Local, Scratch
 
 if TYPE_CHECKING:
     from firstguess.base.gaussian import Array
@@ -46,20 +46,6 @@ def standardize(
     # Squares and a sum: a norm over a strided dimension is 15 times slower.
     square = torch.mul(x, x, out=scratch(x))
     x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size).add_(eps), mean))
-
-
-def over_units(images: bool, *, groups: int = 1, center: bool = True, eps: float = 0.0, divide: bool = True) -> Apply:
-    """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
-
-    def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center, eps=eps, divide=divide)
-        return x
-
-    def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center, eps=eps, divide=divide)
-        return x
-
-    return of_images if images else of_vectors
 
 
 def standardizing(
@@ -106,9 +92,21 @@ def standardizing(
     return Derivative(forward, backward, "output")
 
 
-def over_units_derivative(*, groups: int = 1, center: bool = True, eps: float = 0.0, divide: bool = True) -> Derivative:
-    """Of `over_units`, on vectors."""
-    return standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center, eps=eps, divide=divide)
+def over_units(images: bool, groups: int, *, center: bool, eps: float, divide: bool) -> Local:
+    """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
+
+    def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center, eps=eps, divide=divide)
+        return x
+
+    def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center, eps=eps, divide=divide)
+        return x
+
+    if images:
+        return Local(of_images)
+    back = standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center, eps=eps, divide=divide)
+    return Local(of_vectors, derivative=back)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -15,10 +15,9 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.network import norms, torch_ops
-from firstguess.network.finite_sample import PointSample, centred
 from firstguess.network.layer import KINDS, Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
-from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, split
+from firstguess.network.norms import UnitNorm
+from firstguess.network.points import PairwiseMap, Points, Tile, split
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Local, Place
 
@@ -185,42 +184,19 @@ class MeanOff(nn.Module):
 
 @pytest.fixture
 def mean_off() -> Iterator[None]:
-    """A centring layer with all readings, by the helpers of norms: fewer than 60 lines."""
+    """A centring layer with all readings: a norm over units that does not divide."""
 
     @register
     @final
     @dataclass(frozen=True)
-    class MeanOffLayer(Layer):
+    class MeanOffLayer(UnitNorm):
         kind: ClassVar[str] = "mean_off"
         weighted = False
         mixes = Mix.UNITS
         symmetry = Symmetry.REMOVES_MEAN
         breaks_gaussianity = False
+        divide = False
         modules: ClassVar[tuple[Any, ...]] = (MeanOff,)
-        shape = keeps_shape
-
-        def moments(self, signal: Signal) -> Signal:
-            return norms.over_units(signal, self.kind, divide=False)
-
-        def gradient(self, signal: Signal) -> float:
-            return 1.0
-
-        def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
-            return norms.over_units_map(self, points, divide=False)
-
-        def sampled_units(self, points: Points, known: bool) -> UnitMap:
-            return norms.over_units_values(points, known, divide=False)
-
-        def point_sample(self, sample: PointSample) -> PointSample:
-            return sample.with_values(centred(sample.values, 0.0, divide=False))
-
-        def assumptions(self) -> Iterable[str]:
-            return ()
-
-        def tensors(self, place: Place) -> Local:
-            images = place.before.images
-            derivative = None if images else torch_ops.over_units_derivative(divide=False)
-            return Local(torch_ops.over_units(images, divide=False), derivative=derivative)
 
         def module(self, place: Place, draw: Draw) -> nn.Module:
             return MeanOff()

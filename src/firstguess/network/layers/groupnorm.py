@@ -13,21 +13,14 @@ from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import leaky_slopes
-from firstguess.network.finite_sample import PointSample, centred
-from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
-from firstguess.network.norms import (
-    GroupNormed,
-    gradient_of,
-    normalized,
-    over_units,
-    over_units_gradient,
-    over_units_map,
-    over_units_values,
-)
+from firstguess.network.finite_sample import PointSample
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.layer import Fold, Mix, ReadContext, ReadResult, Symmetry, register
+from firstguess.network.norms import GroupNormed, UnitNorm, gradient_of, normalized
 from firstguess.network.points import Need, PairwiseMap, Points, UnitMap, Values, same_map
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
-from firstguess.network.tensors import Draw, Local, Place
+from firstguess.network.tensors import Draw, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,7 +31,7 @@ _NARROW = 16  # units (channels) of a module's groups below which they are descr
 @register
 @final
 @dataclass(frozen=True)
-class GroupNorm(Layer):
+class GroupNorm(UnitNorm):
     """One mean and one scale per sample and group: the number of `groups`, or the units (channels) of `each`.
 
     `groups` are taken to be wide: each is a LayerNorm and so is the whole. Groups of a few units `each` are not,
@@ -65,8 +58,8 @@ class GroupNorm(Layer):
     def together(self) -> int:
         return self.each or 1
 
-    def _groups(self, width: int) -> int:
-        return self.groups if self.each is None else width // self.each
+    def groups_of(self, before: Shape) -> int:
+        return self.groups if self.each is None else before.sizes[0] // self.each
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         if self.each == 1 and before.grid is not None and not before.images:
@@ -86,9 +79,9 @@ class GroupNorm(Layer):
         return before
 
     def moments(self, signal: Signal) -> Signal:
+        wide = super().moments(signal)  # refuses units that do not differ
         if self.each is None:
-            return over_units(signal, "groupnorm")
-        wide = over_units(signal, "groupnorm")  # refuses units that do not differ
+            return wide
         distribution = signal.distribution
         before = distribution.before.distribution if isinstance(distribution, Activated) else distribution
         if self.each == 1 or (isinstance(before, Gaussian) and before.positions):
@@ -112,7 +105,7 @@ class GroupNorm(Layer):
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         if self.each is None:
-            return over_units_map(self, points)
+            return super().covariance(points, fold)
         raise NotCovered(
             f"a formula for groups of {self.each}: the kernel reading samples them, behind random weights",
             got="a tangent kernel, or nodes that are not Gaussian",
@@ -122,7 +115,7 @@ class GroupNorm(Layer):
     def sampled_units(self, points: Points, known: bool) -> UnitMap:
         each = self.each
         if each is None:
-            return over_units_values(points, known)
+            return super().sampled_units(points, known)
         places = 1 if points.grid.apart else points.grid.places
 
         def grouped(y: Values) -> Values:
@@ -136,9 +129,13 @@ class GroupNorm(Layer):
 
     def point_sample(self, sample: PointSample) -> PointSample:
         x = sample.values
-        self.shape(Shape(x.shape[2], drawn=True), None)
-        each = x.shape[2] // self._groups(x.shape[2])
-        return sample.with_values(centred(x.reshape(len(x), -1, each), 0.0).reshape(x.shape))
+        before = Shape(x.shape[2], drawn=True)
+        self.shape(before, None)
+        each = x.shape[2] // self.groups_of(before)
+        return sample.with_values(self._normed(x.reshape(len(x), -1, each)).reshape(x.shape))
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        self._refuse("an expansion in 1/width")
 
     def sampled(self, grid: PositionGrid) -> bool:
         return self.each is not None
@@ -148,7 +145,7 @@ class GroupNorm(Layer):
 
     def gradient(self, signal: Signal) -> float | None:
         if self.each is None:
-            return over_units_gradient(signal)
+            return super().gradient(signal)
         if not isinstance(signal.distribution, Gaussian):
             return None
         return gradient_of(self.each, math.log(signal.between + signal.spread) + signal.log_scale)
@@ -156,20 +153,13 @@ class GroupNorm(Layer):
     def assumptions(self) -> Iterable[str]:
         yield "groupnorm: groups are wide" if self.each is None else f"groupnorm: groups of {self.each}, many of them"
 
-    def tensors(self, place: Place) -> Local:
-        from firstguess.network.torch_ops import over_units, over_units_derivative
-
-        groups = self._groups(place.before.sizes[0])
-        derivative = None if place.before.images else over_units_derivative(groups=groups)
-        return Local(over_units(place.before.images, groups=groups), derivative=derivative)
-
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
         from firstguess.network.torch_ops import EPS
 
         channels = place.before.sizes[0]
-        return nn.GroupNorm(self._groups(channels), channels, eps=EPS, affine=False)
+        return nn.GroupNorm(self.groups_of(place.before), channels, eps=EPS, affine=False)
 
     modules = ("GroupNorm",)
 
