@@ -1,12 +1,12 @@
-"""Pools as arithmetic on sampled units: of units side by side, or of positions of an image."""
+"""What pools share: of units side by side, or of positions of an image."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -16,31 +16,95 @@ from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Moments
 from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation
+from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import FLAT, IMAGE, Call, Layer, ReadContext, ReadResult
-from firstguess.network.points import Op, Values
-from firstguess.network.shapes import PositionGrid
+from firstguess.network.points import Op, Points, UnitMap, Values, same_map
+from firstguess.network.shapes import PositionGrid, Shape
+from firstguess.network.tensors import Draw, Local, Place, Scratch
 
-Reduce = Callable[[Values, tuple[int, ...]], Values]
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
-def pool_units(size: int, grid: PositionGrid, reduce: Reduce) -> Op:
-    """Windows side by side: `size` units, or k×k = size positions; what is left over at the border is not pooled.
+class Pool(Layer):
+    """Windows of `size` units side by side, or of k×k = size positions; what is left over at a border is not pooled.
 
-    >>> pool = pool_units(4, PositionGrid((2, 4)), lambda y, axes: y.max(axis=axes))
-    >>> pool(np.arange(8.0)[None, :]).tolist()          # one unit on one image of 2×4 positions
-    [[5.0, 7.0]]
+    A kind derives from it and says what it makes of a window.
     """
-    if grid.flat or grid.apart:
-        return lambda y: reduce(y.reshape(-1, size, y.shape[1]), (1,))
-    side = math.isqrt(size)
-    high, wide = (length // side for length in grid.sides)
 
-    def run(y: Values) -> Values:
-        image = y.reshape(y.shape[0], -1, *grid.sides)[:, :, : high * side, : wide * side]
-        windows = image.reshape(y.shape[0], -1, high, side, wide, side)
-        return reduce(windows, (3, 5)).reshape(y.shape[0], -1)
+    reduce: ClassVar[str]  # "max" or "mean": a method of arrays, and the pool of torch
+    size: int
+    stride: int | None = None
+    padding: int = 0
 
-    return run
+    @property
+    def pools(self) -> int:
+        return self.size
+
+    @property
+    def side(self) -> int:
+        """Positions a side of a window."""
+        return math.isqrt(self.size)
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        return before.pooled(self.kind, self.size, stride=self.stride, padding=self.padding)
+
+    def assumptions(self) -> Iterable[str]:
+        yield f"{self.kind}: the {self.size} nodes of a pool are independent"
+
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
+        grid, size, side = points.grid, self.size, self.side
+        if not points.shape.images:
+            return same_map(lambda y: getattr(y.reshape(-1, size, y.shape[1]), self.reduce)(axis=1))
+        high, wide = (length // side for length in grid.sides)
+
+        def run(y: Values) -> Values:
+            image = y.reshape(y.shape[0], -1, *grid.sides)[:, :, : high * side, : wide * side]
+            windows = image.reshape(y.shape[0], -1, high, side, wide, side)
+            return getattr(windows, self.reduce)(axis=(3, 5)).reshape(y.shape[0], -1)
+
+        return same_map(run)
+
+    def point_sample(self, sample: PointSample) -> PointSample:
+        """Of units side by side."""
+        x = sample.values
+        self.shape(Shape(x.shape[2], drawn=True), None)
+        return sample.with_values(getattr(x.reshape(*x.shape[:2], -1, self.size), self.reduce)(axis=3))
+
+    def tensors(self, place: Place) -> Local:
+        """Over K consecutive units; on images over k×k positions, K = k²."""
+        import torch
+        import torch.nn.functional as F
+
+        pool = F.max_pool2d if self.reduce == "max" else F.avg_pool2d
+
+        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+            return pool(x.flatten(0, 1), self.side, self.stride, self.padding).unflatten(0, x.shape[:2])
+
+        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+            nodes = x.view(x.shape[0], -1, self.size, x.shape[2])
+            if self.reduce == "max":
+                return torch.amax(nodes, 2, out=scratch(nodes[:, :, 0]))
+            return torch.sum(nodes, 2, out=scratch(nodes[:, :, 0])).div_(self.size)
+
+        return Local(of_images if place.before.images else of_vectors)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        flat, images = (nn.MaxPool1d, nn.MaxPool2d) if self.reduce == "max" else (nn.AvgPool1d, nn.AvgPool2d)
+        return images(self.side, self.stride, self.padding) if place.before.images else flat(self.size)
+
+    @classmethod
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        if context.claim.startswith("Adaptive"):
+            return pool_to(cls, module.output_size, context)
+        flat = context.claim.endswith("1d")
+        return pool_of(cls, window_of_module(module), context, flat=flat, overlaps=cls.reduce == "max")
+
+    @classmethod
+    def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
+        return pool_of(cls, window_of_call(call), context, flat=False, overlaps=cls.reduce == "max")
 
 
 def pool_overlapping(size: int, stride: int, padding: int, grid: PositionGrid) -> Op:
@@ -96,12 +160,7 @@ def window_of_call(call: Call) -> Window | str:
 
 
 def pool_of(
-    kind: Callable[..., Layer],
-    window: Window | str,
-    context: ReadContext,
-    *,
-    flat: bool = False,
-    overlaps: bool = False,
+    kind: Callable[..., Layer], window: Window | str, context: ReadContext, *, flat: bool, overlaps: bool
 ) -> ReadResult:
     """A pool over positions or (flat) over units; `overlaps`: whether this kind has a stride and padding."""
     if isinstance(window, str):
@@ -123,7 +182,7 @@ def pool_of(
     return ReadResult((kind(size * size, None if stride == kernel else stride[0], padding[0]),), axes=axes)
 
 
-def pool_to(kind: Callable[[int], Layer], output: Any, context: ReadContext) -> ReadResult:
+def pool_to(kind: Callable[..., Layer], output: Any, context: ReadContext) -> ReadResult:
     """A pool to a given size is a pool of positions, once the size of the image is known."""
     high, wide = (output, output) if output is None or isinstance(output, int) else (output[0], output[-1])
     if context.shape is None:

@@ -2,6 +2,7 @@
 
 from firstguess.network.layer import KINDS, Layer, sequence_text, steps, text
 from firstguess.network.layers.activate import Activate
+from firstguess.network.layers.affine import Scale, Shift
 from firstguess.network.layers.attention import Attention
 from firstguess.network.layers.avgpool import AvgPool
 from firstguess.network.layers.batchcenter import BatchCenter
@@ -20,8 +21,6 @@ from firstguess.network.layers.pool_tokens import PoolTokens
 from firstguess.network.layers.positions import Positions
 from firstguess.network.layers.residual import Residual
 from firstguess.network.layers.rmsnorm import RMSNorm
-from firstguess.network.layers.scale import Scale
-from firstguess.network.layers.shift import Shift
 from firstguess.network.layers.tokenmix import TokenMix
 from firstguess.network.layers.unembed import Unembed
 

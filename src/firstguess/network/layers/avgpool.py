@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
 from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import FLAT, IMAGE, Call, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
-from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map
-from firstguess.network.pooling import pool_of, pool_to, pool_units, window_of_call, window_of_module
-from firstguess.network.shapes import Shape
-from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.tensors import Draw, Local, Place, Scratch
+from firstguess.network.layer import FLAT, IMAGE, Call, Fold, Mix, ReadContext, ReadResult, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile
+from firstguess.network.pooling import Pool, pool_to
+from firstguess.network.signal import Signal, Unknown
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    pass
 
 
 @register
 @final
 @dataclass(frozen=True)
-class AvgPool(Layer):
+class AvgPool(Pool):
     """The mean of K units: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
 
     kind: ClassVar[str] = "avgpool"
@@ -34,6 +29,7 @@ class AvgPool(Layer):
     mixes = Mix.POSITIONS
     symmetry = Symmetry.LINEAR
     breaks_gaussianity = False
+    reduce = "mean"
     size: int = 2
 
     def __post_init__(self) -> None:
@@ -42,16 +38,8 @@ class AvgPool(Layer):
     def text(self) -> str:
         return f"avgpool({self.size})"
 
-    @property
-    def pools(self) -> int:
-        return self.size
-
-    def shape(self, before: Shape, units: int | None) -> Shape:
-        return before.pooled("avgpool", self.size)
-
     def moments(self, signal: Signal) -> Signal:
-        unknown = Unknown("an average of nodes that are not Gaussian")
-        distribution = signal.distribution if isinstance(signal.distribution, Gaussian) else unknown
+        distribution = signal.gaussian_or(Unknown("an average of nodes that are not Gaussian"))
         return replace(
             signal, between=signal.between / self.size, spread=signal.spread / self.size, distribution=distribution
         ).rescaled()
@@ -73,7 +61,7 @@ class AvgPool(Layer):
         return PairwiseMap(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
 
     def _over_positions(self, points: Points, fold: Fold) -> PairwiseMap:
-        shape, side = self.shape(points.shape, None), math.isqrt(self.size)
+        shape, side = self.shape(points.shape, None), self.side
         assert shape.grid is not None
         grid, after = points.grid, shape.grid
         high, wide = (length * side for length in after.sides)  # what is left over at the border is not pooled
@@ -97,55 +85,16 @@ class AvgPool(Layer):
         what = f"an average of {points.what}"
         return PairwiseMap(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
 
-    def sampled_units(self, points: Points, known: bool) -> UnitMap:
-        return same_map(pool_units(self.size, points.grid, lambda y, axes: y.mean(axis=axes, dtype=y.dtype)))
-
-    def point_sample(self, sample: PointSample) -> PointSample:
-        """Of units side by side."""
-        x = sample.values
-        self.shape(Shape(x.shape[2], drawn=True), None)
-        return sample.with_values(x.reshape(*x.shape[:2], -1, self.size).mean(axis=3))
-
     def gradient(self, signal: Signal) -> float | None:
         return 1.0 / self.size  # Σ_k (1/K)²
-
-    def assumptions(self) -> Iterable[str]:
-        yield f"avgpool: the {self.size} nodes of a pool are independent"
-
-    def tensors(self, place: Place) -> Local:
-        """Over K consecutive units; on images over k×k positions, K = k²."""
-        import torch
-        import torch.nn.functional as F
-
-        size, side = self.size, math.isqrt(self.size)
-
-        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-            return F.avg_pool2d(x.flatten(0, 1), side).unflatten(0, x.shape[:2])
-
-        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-            nodes = x.view(x.shape[0], -1, size, x.shape[2])
-            return torch.sum(nodes, 2, out=scratch(nodes[:, :, 0])).div_(size)
-
-        return Local(of_images if place.before.images else of_vectors)
-
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        return nn.AvgPool2d(math.isqrt(self.size)) if place.before.images else nn.AvgPool1d(self.size)
 
     modules = ("AvgPool1d", "AvgPool2d", "AdaptiveAvgPool2d")
     calls = ("F.avg_pool2d", "F.adaptive_avg_pool2d", "torch.mean", "Tensor.mean")
 
     @classmethod
-    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
-        if context.claim == "AdaptiveAvgPool2d":
-            return pool_to(cls, module.output_size, context)
-        return pool_of(cls, window_of_module(module), context, flat=context.claim == "AvgPool1d")
-
-    @classmethod
     def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
         if context.claim == "F.avg_pool2d":
-            return pool_of(cls, window_of_call(call), context)
+            return super().from_call(call, context)
         if context.claim == "F.adaptive_avg_pool2d":
             return pool_to(cls, call.argument(1, "output_size", None), context)
         axes = call.argument(1, "dim", None)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -15,27 +14,18 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
-from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import Call, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
+from firstguess.network.layer import Fold, Mix, Symmetry, register
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.pooling import (
+    Pool,
     activation_mean,
     max_mean_square_slope,
     max_moments,
     max_series,
-    pool_of,
     pool_overlapping,
-    pool_to,
-    pool_units,
-    window_of_call,
-    window_of_module,
 )
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
-from firstguess.network.tensors import Draw, Local, Place, Scratch
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 _LARGEST = 1_000_000
 
@@ -43,7 +33,7 @@ _LARGEST = 1_000_000
 @register
 @final
 @dataclass(frozen=True)
-class MaxPool(Layer):
+class MaxPool(Pool):
     """The largest of K nodes, each φ of a Gaussian: theory.md (9). Needs a φ that never decreases.
 
     It creates bias (the mean of a maximum is not 0) and amplifies it; γ grows with K. On images a pool is of k×k = K
@@ -55,6 +45,7 @@ class MaxPool(Layer):
     mixes = Mix.POSITIONS
     symmetry = Symmetry.NONE
     breaks_gaussianity = True
+    reduce = "max"
     size: int = 2
     stride: int | None = None
     padding: int = 0
@@ -63,7 +54,7 @@ class MaxPool(Layer):
         check_count(self.size, "size", "maxpool")
         check_count(self.stride, "stride", "maxpool")
         check_count(self.padding, "padding", "maxpool", low=0)
-        if 2 * self.padding > math.isqrt(self.size):
+        if 2 * self.padding > self.side:
             raise InvalidInput(
                 "padding of at most half the side of a pool", got=self.padding, where="maxpool", hint="maxpool(9, 2, 1)"
             )
@@ -78,18 +69,14 @@ class MaxPool(Layer):
     @property
     def apart(self) -> bool:
         """Whether pools lie side by side, without overlap, gaps or padding."""
-        return self.padding == 0 and self.stride in (None, math.isqrt(self.size))
-
-    @property
-    def pools(self) -> int:
-        return self.size
+        return self.padding == 0 and self.stride in (None, self.side)
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         if before.drawn and not before.images and not self.apart:
             raise InvalidInput(
                 "pools of nodes side by side where there are no images", got=self.text(), hint=f"maxpool({self.size})"
             )
-        return before.pooled("maxpool", self.size, stride=self.stride, padding=self.padding)
+        return super().shape(before, units)
 
     def moments(self, signal: Signal) -> Signal:
         if self.size == 1:
@@ -164,9 +151,8 @@ class MaxPool(Layer):
 
     def sampled_units(self, points: Points, known: bool) -> UnitMap:
         if self.apart or not points.shape.images:
-            return same_map(pool_units(self.size, points.grid, lambda y, axes: y.max(axis=axes)))
-        stride = self.stride or math.isqrt(self.size)
-        return same_map(pool_overlapping(self.size, stride, self.padding, points.grid))
+            return super().sampled_units(points, known)
+        return same_map(pool_overlapping(self.size, self.stride or self.side, self.padding, points.grid))
 
     def sampled(self, grid: PositionGrid) -> bool:
         return self.size > 1 and not grid.flat and not grid.apart
@@ -186,12 +172,6 @@ class MaxPool(Layer):
             )
         return before, phi
 
-    def point_sample(self, sample: PointSample) -> PointSample:
-        """Of units side by side."""
-        x = sample.values
-        self.shape(Shape(x.shape[2], drawn=True), None)
-        return sample.with_values(x.reshape(*x.shape[:2], -1, self.size).max(axis=3))
-
     def gradient(self, signal: Signal) -> float | None:
         if self.size == 1:
             return 1.0
@@ -201,9 +181,6 @@ class MaxPool(Layer):
         # The activation before has counted E φ'² already; together they are E φ'(max)².
         single = phi.mean_square_slope(q)
         return max_mean_square_slope(phi, self.size, q) / single if math.isfinite(single) else None
-
-    def assumptions(self) -> Iterable[str]:
-        yield f"maxpool: the {self.size} nodes of a pool are independent"
 
     def _source(self, signal: Signal) -> tuple[Signal, Activation]:
         distribution = signal.distribution
@@ -227,38 +204,5 @@ class MaxPool(Layer):
             hint="the ensemble reading, fg.measure(...), or put the max-pool right after the activation",
         )
 
-    def tensors(self, place: Place) -> Local:
-        """Over K consecutive units; on images over k×k positions, K = k²."""
-        import torch
-        import torch.nn.functional as F
-
-        size, side, stride, padding = self.size, math.isqrt(self.size), self.stride, self.padding
-
-        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-            return F.max_pool2d(x.flatten(0, 1), side, stride, padding).unflatten(0, x.shape[:2])
-
-        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-            nodes = x.view(x.shape[0], -1, size, x.shape[2])
-            return torch.amax(nodes, 2, out=scratch(nodes[:, :, 0]))
-
-        return Local(of_images if place.before.images else of_vectors)
-
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        if place.before.images:
-            return nn.MaxPool2d(math.isqrt(self.size), self.stride, self.padding)
-        return nn.MaxPool1d(self.size)
-
     modules = ("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool2d")
     calls = ("F.max_pool2d",)
-
-    @classmethod
-    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
-        if context.claim == "AdaptiveMaxPool2d":
-            return pool_to(cls, module.output_size, context)
-        return pool_of(cls, window_of_module(module), context, flat=context.claim == "MaxPool1d", overlaps=True)
-
-    @classmethod
-    def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
-        return pool_of(cls, window_of_call(call), context, overlaps=True)

@@ -15,7 +15,7 @@ from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, sequence_text, steps
-from firstguess.network.layers.scale import Scale
+from firstguess.network.layers.affine import Scale
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, along
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal, distribution_of_sum

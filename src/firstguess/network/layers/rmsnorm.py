@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 from firstguess.base.checks import check_number
 from firstguess.network.layer import Mix, ReadContext, ReadResult, Symmetry, register
-from firstguess.network.layers.scale import Scale
+from firstguess.network.layers.affine import Scale
 from firstguess.network.norms import UnitNorm
 
 
