@@ -15,7 +15,7 @@ from firstguess.base.checks import float_range
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.text import number, repeated
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import SourceWriter
+from firstguess.network.tensors import SourceWriter, Unbatched
 
 if TYPE_CHECKING:
     import numpy as np
@@ -338,6 +338,11 @@ def keeps_shape(self: Layer, before: Shape, units: int | None) -> Shape:
 def nothing_assumed(self: Layer) -> Iterable[str]:
     """The `assumptions` of a layer whose formulas take nothing for granted: written down, never inherited."""
     return ()
+
+
+def unbatched(self: Layer, place: Place) -> Unbatched:
+    """The `tensors` of a layer whose members run one after another, as modules: likewise."""
+    return Unbatched()
 
 
 KINDS: dict[str, type[Layer]] = {}

@@ -132,6 +132,12 @@ def check_tokens(before: Shape, kind: str) -> None:
         )
 
 
+def keeps_tokens(self: Layer, before: Shape, units: int | None) -> Shape:
+    """The `shape` of a layer that wants tokens and changes no size."""
+    check_tokens(before, self.kind)
+    return before
+
+
 def check_vocabulary(layers: Sequence[Layer], classes: int) -> None:
     """Raise InvalidInput unless the classes of a language model are the tokens of its embedding."""
     first, last = layers[0], layers[-1]

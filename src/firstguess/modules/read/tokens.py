@@ -32,7 +32,7 @@ from firstguess.modules.read.token_parts import (
 )
 from firstguess.modules.read.tracing import OneInput, Values, path_of
 from firstguess.network.layers import Gated, Positions, Scale
-from firstguess.network.layers.positions import waves
+from firstguess.network.layers.embed import waves
 
 # Reshaping and taking parts of what flows, by what it is: tokens, heads, patches.
 

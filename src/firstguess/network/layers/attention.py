@@ -12,10 +12,10 @@ from firstguess.base.checks import check_count, check_flag, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.attention_theory import Heads, annealed, sampled, uniform
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, unbatched
 from firstguess.network.points import AllPairsMap, Done, Points, Remark
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Draw, Place, Unbatched, Weights
+from firstguess.network.tensors import Draw, Place, Weights
 from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
@@ -202,8 +202,7 @@ class Attention(Layer):
     def assumptions(self) -> Iterable[str]:
         yield "attention: many heads"
 
-    def tensors(self, place: Place) -> Unbatched:
-        return Unbatched()
+    tensors = unbatched
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """Queries, keys and values in one matrix, as torch's own; then the output."""

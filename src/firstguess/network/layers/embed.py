@@ -1,24 +1,26 @@
-"""Token embeddings with random vectors."""
+"""What makes tokens and marks them: embeddings, patches of images, positions, a first token."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.base.checks import check_count, check_number
-from firstguess.base.errors import InvalidInput
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
-from firstguess.network.points import PairwiseMap, Points, Tile
+from firstguess.base.checks import check_count, check_flag, check_number, check_weights
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.base.text import number
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, nothing_assumed, register, unbatched
+from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map, split
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Draw, Place, Unbatched, Weights
-from firstguess.network.walk import check_tokens
+from firstguess.network.tensors import Draw, Place, Weights
+from firstguess.network.walk import check_tokens, keeps_tokens, sequence
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 _HINT = "fg.predict(net, data=ids) with whole numbers of shape (sequences, tokens)"
 
@@ -112,11 +114,8 @@ class Embed(Layer):
         q = self.std**2 * points.q + square
         return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="an embedding"), step)
 
-    def assumptions(self) -> Iterable[str]:
-        return ()
-
-    def tensors(self, place: Place) -> Unbatched:
-        return Unbatched()
+    assumptions = nothing_assumed
+    tensors = unbatched
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
@@ -130,3 +129,236 @@ class Embed(Layer):
         table = draw.fill(nn.utils.skip_init(nn.Embedding, size, width), Weights((size, width), 1, self.std**2, 0.0))
         types = draw.fill(Row(width), Weights((width,), 1, self.types**2, 0.0)) if self.types else None
         return Embedding(table, types, self.padding)
+
+
+@register
+@final
+@dataclass(frozen=True)
+class Patches(Layer):
+    """An image cut into size×size patches, row by row, and one dense layer on every patch: theory.md (20).
+
+    Var W = weight_var / (size² · channels): Hugging Face's std 0.02 is weight_var = 0.02²·size²·channels.
+    """
+
+    kind: ClassVar[str] = "patches"
+    brief: ClassVar[tuple[str, ...]] = ("size",)
+    weighted = True
+    mixes = Mix.TOKENS
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
+    by_token = True
+    size: int
+    weight_var: float = field(default=1.0, kw_only=True)
+    bias_var: float = field(default=0.0, kw_only=True)
+    width: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_count(self.size, "size", "patches")
+        check_number(self.weight_var, "weight_var", "patches", hint="patches(16, weight_var=1)")
+        check_number(self.bias_var, "bias_var", "patches", hint="patches(16, bias_var=0.1)")
+        check_count(self.width, "width", "patches")
+        check_weights(self.weight_var, self.bias_var, "patches")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        """On images one token a patch; tokens are patches already."""
+        if before.grid is None or before.grid.apart:
+            return Shape(self.width or units, before.grid, before.drawn)
+        if not before.images:
+            raise InvalidInput("images before patches", got=f"{before.grid}", hint="x.reshape(n, 1, 28, 28)")
+        self._check(before.grid.sides)
+        return Shape(self.width or units, sequence(before.grid.places // self.size**2), before.drawn)
+
+    def _check(self, sides: tuple[int, ...]) -> None:
+        if any(side % self.size for side in sides):
+            raise InvalidInput(
+                f"images whose sides are multiples of {self.size}, the side of a patch",
+                got="×".join(map(str, sides)),
+                hint="another size, or padded images",
+            )
+
+    def tokens_of(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """(n, patches, numbers of a patch)."""
+        if x.ndim != 4:
+            raise InvalidInput(
+                "images (n, channels, height, width) for a network of patches",
+                got=f"points of shape {x.shape[1:]}",
+                where="data",
+                hint="x.reshape(n, 1, 28, 28)",
+            )
+        n, channels, high, wide = x.shape
+        self._check((high, wide))
+        cut = x.reshape(n, channels, high // self.size, self.size, wide // self.size, self.size)
+        parts = cut.transpose(0, 2, 4, 1, 3, 5).reshape(n, -1, channels * self.size**2)
+        return np.ascontiguousarray(parts, dtype=np.float64)
+
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        if points.shape.images:
+            raise NotCovered(
+                "patches as the first layer", got=f"behind {points.what}", hint="fg.measure(...), or patches first"
+            )
+        return random_sum_map(self, points, self.weight_var, self.bias_var, "patches")
+
+    assumptions = nothing_assumed
+    tensors = unbatched
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network import torch_ops
+
+        assert place.before.width is not None
+        assert place.after.width is not None
+        channels, units, size = place.before.width, place.after.width, self.size
+        kernels = nn.utils.skip_init(nn.Conv2d, channels, units, size, stride=size, bias=self.bias_var > 0.0)
+        fan_in = channels * size * size
+        weights = Weights((units, channels, size, size), fan_in, self.weight_var, self.bias_var)
+        return torch_ops.PatchesModule(draw.fill(kernels, weights))
+
+
+def waves(places: int, width: int) -> Array:
+    """(places, width): sines and cosines of place/10000^(2j/width), side by side."""
+    angles = np.arange(places)[:, None] * 10000.0 ** (-2.0 * np.arange((width + 1) // 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(places, -1)[:, :width]
+
+
+@register
+@final
+@dataclass(frozen=True)
+class Positions(Layer):
+    """x plus a vector for every place, shared by all sequences: K += std²·δ_st, theory.md (20).
+
+    `sinusoidal`: the fixed waves of the first transformer instead, K += ½·mean_j cos ω_j(s − t). Rotary positions
+    are no layer of the stream: attention(12, rotary).
+    """
+
+    kind: ClassVar[str] = "positions"
+    brief: ClassVar[tuple[str, ...]] = ("std", "sinusoidal")
+    weighted = False
+    mixes = Mix.TOKENS
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = False
+    by_token = True
+    std: float = 0.02
+    sinusoidal: bool = False
+
+    def __post_init__(self) -> None:
+        check_number(self.std, "std", "positions", hint="positions(0.02), positions(sinusoidal); attention(12, rotary)")
+        check_flag(self.sinusoidal, "sinusoidal", "positions")
+
+    def text(self) -> str:
+        return "positions(sinusoidal)" if self.sinusoidal else f"positions({number(self.std)})"
+
+    def with_shared(self, factor: float) -> Positions:
+        return self if self.sinusoidal else replace(self, std=factor * self.std)  # waves have a size of their own
+
+    shape = keeps_tokens
+
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        places, grid, old = points.grid.places, points.grid, points.mean
+        if self.sinusoidal:
+            values = waves(places, points.width)
+            added, mean = values @ values.T / points.width, np.tile(values.mean(axis=1), points.count)
+        else:
+            added, mean = self.std**2 * np.eye(places), np.zeros_like(points.q)
+
+        def step(tile: Tile) -> None:
+            blocks = split(tile.k, grid)
+            blocks += added[:, None, :]
+            if mean.any() and old.any():
+                tile.k += old[tile.rows, None] * mean[tile.cols] + mean[tile.rows, None] * old[tile.cols]
+
+        after = points.after(
+            self,
+            points.q + np.tile(added.diagonal(), points.count) + 2.0 * old * mean,
+            old + mean,
+            gaussian=points.gaussian and not self.sinusoidal,
+            what=f"{points.what} with positions",
+            level=points.level,
+        )
+        return PairwiseMap(after, step)
+
+    assumptions = nothing_assumed
+    tensors = unbatched
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        import torch
+
+        from firstguess.network.torch_ops import AddPositions, Row
+
+        width, (places, *_) = place.before.width, place.before.sizes[1:]
+        assert width is not None
+        if self.sinusoidal:
+            return AddPositions(torch.from_numpy(waves(places, width)))
+        return AddPositions(draw.fill(Row(places, width), Weights((places, width), 1, self.std**2, 0.0)))
+
+
+@register
+@final
+@dataclass(frozen=True)
+class FirstToken(Layer):
+    """One learned token before (a ViT's class token), entries N(0, std²); all points share it: theory.md (20)."""
+
+    kind: ClassVar[str] = "cls"
+    brief: ClassVar[tuple[str, ...]] = ("std",)
+    weighted = False
+    mixes = Mix.TOKENS
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = False
+    by_token = True
+    std: float
+
+    def __post_init__(self) -> None:
+        check_number(self.std, "std", "cls", hint="cls(0.02)")
+
+    def with_shared(self, factor: float) -> FirstToken:
+        return replace(self, std=factor * self.std)
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        check_tokens(before, self.kind)
+        if before.grid is None:
+            return before
+        return Shape(before.width, sequence(before.grid.places + 1), before.drawn)
+
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        """Uncorrelated with all other tokens, and the same in all sequences."""
+        grid, places, square = points.grid, points.grid.places, self.std**2
+        larger = sequence(places + 1)
+
+        def widened(v: Array, first: float) -> Array:
+            rows = v.reshape(-1, places)
+            return np.concatenate([np.full((len(rows), 1), first), rows], axis=1).ravel()
+
+        def step(tile: Tile) -> None:
+            old = split(tile.k, grid)
+            a, _, b, _ = old.shape
+            new = np.zeros((a, places + 1, b, places + 1))
+            new[:, 1:, :, 1:] = old
+            new[:, 0, :, 0] = square
+            rows, cols = (larger.rows(grid.points(side)) for side in (tile.rows, tile.cols))
+            tile.k = new.reshape(a * (places + 1), b * (places + 1))
+            tile.rows, tile.cols = rows, cols
+
+        level = None if points.level is None else np.pad(points.level, ((0, 0), (0, 0), (1, 0)))
+        real = points.real
+        if real is not None:
+            real = np.pad(real.reshape(-1, places), ((0, 0), (1, 0)), constant_values=True).ravel()
+        after = points.after(
+            self,
+            widened(points.q, square),
+            widened(points.mean, 0.0),
+            gaussian=points.gaussian,
+            what=f"{points.what} after a first token",
+            level=level,
+            real=real,
+        )
+        return PairwiseMap(after, step)
+
+    assumptions = nothing_assumed
+    tensors = unbatched
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network import torch_ops
+
+        width = place.before.width
+        assert width is not None
+        return torch_ops.FirstTokenModule(draw.fill(torch_ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))

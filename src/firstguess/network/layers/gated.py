@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -11,7 +10,7 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, nothing_assumed, register
 from firstguess.network.layers.activate import Activate
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, Values, same_map
 from firstguess.network.shapes import Shape
@@ -116,8 +115,7 @@ class Gated(Layer):
     def effort(self) -> float:
         return Activate(self.phi).effort() + 1.0
 
-    def assumptions(self) -> Iterable[str]:
-        return ()
+    assumptions = nothing_assumed
 
     def tensors(self, place: Place) -> Local:
         from firstguess.network.activations.tensors import elementwise

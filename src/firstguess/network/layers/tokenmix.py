@@ -15,11 +15,10 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, unbatched
 from firstguess.network.points import AllPairsMap, Done, Points, Remark, split
-from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Draw, Place, Unbatched, Weights
-from firstguess.network.walk import check_tokens
+from firstguess.network.tensors import Draw, Place, Weights
+from firstguess.network.walk import keeps_tokens
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,9 +83,7 @@ class TokenMix(Layer):
             self.bias_var if self.out_bias_var is None else self.out_bias_var,
         )
 
-    def shape(self, before: Shape, units: int | None) -> Shape:
-        check_tokens(before, self.kind)
-        return before
+    shape = keeps_tokens
 
     def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
         return AllPairsMap(lambda k, t: self._run(points, k, t))
@@ -160,8 +157,7 @@ class TokenMix(Layer):
     def assumptions(self) -> Iterable[str]:
         yield "tokenmix: many units"
 
-    def tensors(self, place: Place) -> Unbatched:
-        return Unbatched()
+    tensors = unbatched
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
