@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from scipy import special
@@ -21,7 +21,7 @@ from firstguess.network.layer import Fold, Layer, ReadContext, ReadResult, keeps
 from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Values, same_map, take_level, unchanged
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Activated, Signal, Unknown, exp
-from firstguess.network.tensors import Draw, Local, Place, SourceWriter
+from firstguess.network.tensors import Draw, Local, Place, SourceWriter, variance_of_others
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -244,20 +244,6 @@ class UnitNorm(Layer):
         axes = len(module.normalized_shape)
         why = context.whole_sample(axes)
         return ReadResult(why=why) if why else ReadResult((cls(),), axes=axes + 1, affine=True)
-
-
-# --------------------------------------------------------------------------------------------------------------
-# The leave-one-out estimator of NORM App. E.1, in operations that NumPy and torch share.
-
-_Values = TypeVar("_Values", bound=Any)  # arrays, or tensors
-
-
-def variance_of_others(d: _Values, total: _Values, size: int) -> _Values:
-    """sd'² of theory.md (5), (u − mean')/sd' over the other B − 1 points: with d = u − mean of all B, total = Σd²,
-
-    u − mean' = d·B/(B−1) and sd'² = (Σd² − d²·B/(B−1))/(B−2).
-    """
-    return ((total - d * d * (size / (size - 1))) / (size - 2)).clip(min=0.0)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from firstguess.network.shapes import Shape
 
@@ -132,6 +132,20 @@ class Draw(Protocol):
     def path(self, places: Sequence[Place]) -> nn.Module:
         """The modules of these layers, one after another."""
         ...
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The leave-one-out estimator of NORM App. E.1, in operations that NumPy and torch share.
+
+_Values = TypeVar("_Values", bound=Any)  # arrays, or tensors
+
+
+def variance_of_others(d: _Values, total: _Values, size: int) -> _Values:
+    """sd'² of theory.md (5), (u − mean')/sd' over the other B − 1 points: with d = u − mean of all B, total = Σd²,
+
+    u − mean' = d·B/(B−1) and sd'² = (Σd² − d²·B/(B−1))/(B−2).
+    """
+    return ((total - d * d * (size / (size - 1))) / (size - 2)).clip(min=0.0)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.activations.tensors import Derivative, Kept
-from firstguess.network.norms import variance_of_others
-from firstguess.network.tensors import Local, Scratch
+from firstguess.network.tensors import Local, Scratch, variance_of_others
 
 if TYPE_CHECKING:
     from firstguess.base.gaussian import Array

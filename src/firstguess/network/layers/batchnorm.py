@@ -36,7 +36,6 @@ from firstguess.network.norms import (
     effective,
     length_of,
     over_batches,
-    variance_of_others,
 )
 from firstguess.network.points import (
     AllPairsMap,
@@ -53,7 +52,7 @@ from firstguess.network.points import (
 )
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
-from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch, SourceWriter
+from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch, SourceWriter, variance_of_others
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
