@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Pool(Layer):
+class UnitPool(Layer):
     """Windows of `size` units side by side, or of k×k = size positions; what is left over at a border is not pooled.
 
     A kind derives from it and says what it makes of a window.

@@ -11,7 +11,7 @@ from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import FLAT, IMAGE, Call, Fold, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile
-from firstguess.network.pooling import Pool, pool_to
+from firstguess.network.pooling import UnitPool, pool_to
 from firstguess.network.signal import Signal, Unknown
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @register
 @final
 @dataclass(frozen=True)
-class AvgPool(Pool):
+class AvgPool(UnitPool):
     """The mean of K units: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
 
     kind: ClassVar[str] = "avgpool"

@@ -17,7 +17,7 @@ from firstguess.network.activations.registry import activation
 from firstguess.network.layer import Fold, Mix, Symmetry, register
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.pooling import (
-    Pool,
+    UnitPool,
     activation_mean,
     max_mean_square_slope,
     max_moments,
@@ -33,7 +33,7 @@ _LARGEST = 1_000_000
 @register
 @final
 @dataclass(frozen=True)
-class MaxPool(Pool):
+class MaxPool(UnitPool):
     """The largest of K nodes, each φ of a Gaussian: theory.md (9). Needs a φ that never decreases.
 
     It creates bias (the mean of a maximum is not 0) and amplifies it; γ grows with K. On images a pool is of k×k = K
