@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from enum import Enum
+from functools import lru_cache
+from itertools import repeat
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
 
@@ -31,7 +37,7 @@ def changed(record: _T, **values: Any) -> _T:
 
 
 def to_dict(record: Any, **more: Any) -> dict[str, Any]:
-    """The fields of a dataclass, and `more` of the same kind, as values that strict JSON can hold.
+    """The fields of a dataclass, and `more` of the same kind or instead, as values that strict JSON can hold.
 
     Arrays and tuples become lists, records dicts (by their own `to_dict` where they have one), inf and nan text.
     """
@@ -46,36 +52,76 @@ def _listed(value: Any) -> Any:
         return to_dict(value)
     if isinstance(value, np.ndarray | np.generic):
         return cast(Any, value).tolist()
-    if isinstance(value, dict):
-        return {key: _listed(one) for key, one in cast(dict[Any, Any], value).items()}
+    if isinstance(value, Mapping):
+        return {key: _listed(one) for key, one in cast(Mapping[Any, Any], value).items()}
     if isinstance(value, list | tuple):
         return [_listed(one) for one in cast(list[Any], value)]
-    return value
+    return value.value if isinstance(value, Enum) else value
 
 
 def from_dict(kind: type[_T], data: Mapping[str, Any], **read: Any) -> _T:
-    """The dataclass of `to_dict`, by the annotations of its fields: floats, arrays, tuples; `read` has what is more.
+    """The dataclass of `to_dict`, by the annotations of its fields; `read` has what is more.
 
     Fields that `data` lacks get their defaults; names that are no fields (what `to_dict` added) are left out.
     """
     fields = (f for f in dataclasses.fields(cast(Any, kind)) if f.init and f.name in data and f.name not in read)
-    return kind(**{f.name: _value(data[f.name], str(f.type)) for f in fields}, **read)
+    return kind(**{f.name: _value(data[f.name], _annotation(kind, f.name)) for f in fields}, **read)
 
 
-def _value(value: Any, annotation: str) -> Any:
-    if value is None:
-        return None
-    if annotation.startswith("float"):
-        return float(value)
-    if annotation.startswith("Array"):
-        return np.array(value, dtype=np.float64)
-    if annotation.startswith("NDArray[np.str_]"):
-        return np.array(value, dtype=np.str_)
-    return _tuples(value) if annotation.startswith("tuple") else value
+@lru_cache(maxsize=1024)
+def _annotation(kind: type, name: str) -> Any:
+    """What a field is said to be, in the names of the module that says so."""
+    owner = next(one for one in kind.__mro__ if name in vars(one).get("__annotations__", ()))
+    text = owner.__annotations__[name]
+    return eval(text, vars(sys.modules[owner.__module__])) if isinstance(text, str) else text  # our own text
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(one) for one in cast(list[Any], value)) if isinstance(value, list) else value
+def _value(value: Any, kind: Any) -> Any:
+    """Plain data as a value of this kind; a float that is not known may be None."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        known = next(one for one in inside if one is not NoneType)
+        return None if value is None and NoneType in inside else _value(value, known)
+    if origin is tuple:
+        kinds = repeat(inside[0]) if inside[-1] is ... else inside
+        return tuple(_value(one, each) for one, each in zip(value, kinds, strict=False))
+    if origin is np.ndarray:
+        return np.array(value, dtype=get_args(inside[1])[0])
+    if kind is float:
+        return math.nan if value is None else float(value)
+    if not isinstance(kind, type) or value is None:
+        return value
+    if hasattr(kind, "from_dict"):
+        return cast(Any, kind).from_dict(value)
+    if dataclasses.is_dataclass(kind):
+        return from_dict(kind, value)
+    return kind(value) if issubclass(kind, Enum) else value
+
+
+class Record:
+    """A dataclass as plain data: its fields and what is named `_also`, without `_apart` and empty `_optional`."""
+
+    __slots__ = ()
+    _also: ClassVar[tuple[str, ...]] = ()
+    _apart: ClassVar[tuple[str, ...]] = ()
+    _optional: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN and ∞ as text."""
+        own = [f.name for f in dataclasses.fields(cast(Any, self)) if f.name not in self._apart]
+        found = {name: plain(_listed(getattr(self, name))) for name in (*own, *self._also)}
+        return {name: value for name, value in found.items() if value or name not in self._optional}
+
+
+class Stored(Record):
+    """A record that can be read back."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        return from_dict(cls, data)
 
 
 # --------------------------------------------------------------------------------------------------------------

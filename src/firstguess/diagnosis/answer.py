@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from firstguess.base.text import percent, plain, size_change, size_changes, spaced
+from firstguess.base.record import Record
+from firstguess.base.text import percent, size_change, size_changes, spaced
 from firstguess.ensemble.gradient_statistics import Gradients, Word
 from firstguess.ensemble.member_statistics import FindingKind
 
@@ -68,11 +69,13 @@ class WillTrain:
 
 
 @dataclass(frozen=True)
-class Duration:
+class Duration(Record):
     """After how many steps three quarters of the starting bias are gone: predicted, and seen on copies.
 
     NaN: not known; ∞: not by `last`, the last step that was looked at. `run` is how long the run will be.
     """
+
+    _also = ("steps", "agree", "outlasts")
 
     predicted: float = math.nan
     seen: float = math.nan
@@ -122,10 +125,6 @@ class Duration:
         count = in_steps(self.steps)
         unit = "step" if count == "1" else "steps"
         return f"three quarters of that are gone after about {count} {unit} ({source})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return plain({**vars(self), "steps": self.steps, "agree": self.agree, "outlasts": self.outlasts})
 
 
 def in_steps(steps: float) -> str:

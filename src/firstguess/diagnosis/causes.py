@@ -9,9 +9,8 @@ import math
 import textwrap
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from firstguess.base import record
+from firstguess.base.record import Record
 from firstguess.base.text import duration, elided
 from firstguess.base.text import share_change as percents
 from firstguess.ensemble.measurement import Measurement
@@ -44,7 +43,7 @@ _WITHIN = {"attention", "taking the CLS token", "taking the last token"}  # what
 
 
 @dataclass(frozen=True)
-class Cause:
+class Cause(Record):
     """A step that changes what inputs have in common, or all steps of a kind, and what the guesses are without it.
 
     `before` and `after` are c of two inputs before and after it, `added` their difference (of several steps, the sum).
@@ -56,6 +55,8 @@ class Cause:
     correlation, "constant" for lookups that give the same for every point (positions, token types). `bias`: what raises
     c in these layers is their bias parameters, since random weights hand on what they get.
     """
+
+    _also = ("words",)
 
     name: str
     kind: str
@@ -132,10 +133,6 @@ class Cause:
     def change(self) -> str:
         """With it → without it, in percent; nothing where it was not tried."""
         return percents(self.largest_before, self.largest_after) if self.tried else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return record.to_dict(self) | {"words": self.words}
 
 
 _CODE = "code"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import stats
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Shown
+from firstguess.base.record import Shown, Stored
 from firstguess.base.statistics import chance
 from firstguess.base.text import COLUMNS, with_error
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
@@ -119,7 +119,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Shown):
+class Comparison(Stored, Shown):
     """A prediction beside a measurement.
 
     `layers`: γ of the layers with weights. `summaries`: std of a class's share, E max_c G_c, P(max_c G_c > 0.9).
@@ -131,6 +131,8 @@ class Comparison(Shown):
     form) for i.i.d. data, is never that: with enough initializations every finite network departs from it. How much is
     in the numbers; `fg.predict(…, width=…)` is for the width that was measured.
     """
+
+    _also = ("agrees",)
 
     layers: tuple[Difference, ...]
     summaries: tuple[Difference, ...]
@@ -157,20 +159,6 @@ class Comparison(Shown):
     def worst(self) -> Difference:
         """The number with the smallest p-value."""
         return min(self.differences, key=lambda d: (d.p_value, -abs(d.z)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, with NaN and ∞ as text."""
-        data = asdict(self)
-        data["layers"] = [_plain(asdict(d)) for d in self.layers]
-        data["summaries"] = [_plain(asdict(d)) for d in self.summaries]
-        return {"agrees": self.agrees, **data, "notes": list(self.notes)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Comparison:
-        """The inverse of `to_dict`."""
-        rows = {key: tuple(_difference(row) for row in data[key]) for key in ("layers", "summaries")}
-        rest = {key: data[key] for key in ("distance", "p_value", "classes", "points", "inits", "level")}
-        return cls(**rows, **rest, notes=tuple(data["notes"]))
 
     def __repr__(self) -> str:
         verdict = "agrees" if self.agrees else f"disagrees, worst {self.worst.name}"
@@ -417,11 +405,3 @@ def _line(d: Difference, allowed: bool) -> str:
         return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {'not known':>13}"
     apart = f"{d.z:+.1f}" if not abs(d.z) >= 1000 else f"{'+' if d.z > 0 else '-'}>999"
     return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {apart:>8} s.e."
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: v if not isinstance(v, float) or math.isfinite(v) else str(v) for k, v in row.items()}
-
-
-def _difference(row: dict[str, Any]) -> Difference:
-    return Difference(row["name"], *(float(row[k]) for k in ("predicted", "measured", "se", "z", "p_value", "room")))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import numpy as np
 
-from firstguess.base import checks
+from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
-from firstguess.base.record import Shown
-from firstguess.base.text import COLUMNS, percent_apart, plain
+from firstguess.base.record import Shown, Stored
+from firstguess.base.text import COLUMNS, percent_apart
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, merged
 from firstguess.modules.measure import Progress, run
@@ -41,13 +41,15 @@ _SAID = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Shown):
+class Explanation(Stored, Shown):
     """What a model guesses now, how surprising it is, and why. Print it.
 
     `surprise` is the share of initializations of the same architecture, on the same data, whose largest share is at
     least this one's, and `interval` its 95 % Clopper-Pearson interval: a p-value, with error. `causes` has the most
     important first, and is empty where guesses are spread and nothing is wrong.
     """
+
+    _also = ("largest", "favoured")
 
     fractions: tuple[float, ...]
     points: int
@@ -85,41 +87,12 @@ class Explanation(Shown):
         known = get_args(FaultName)
         return tuple(c for c in self.causes if c.name in known and not c.numbers.get("meant"))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, with NaN as text; `Explanation.from_dict` reads it back."""
-        return plain(
-            {
-                "fractions": list(self.fractions),
-                "points": self.points,
-                "largest": self.largest,
-                "favoured": self.favoured,
-                "surprise": self.surprise,
-                "interval": list(self.interval),
-                "causes": [cause.to_dict() for cause in self.causes],
-                "measurement": None if self.measurement is None else self.measurement.to_dict(),
-                "notes": list(self.notes),
-                "seconds": self.seconds,
-                "loss": self.loss,
-            }
-        )
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """The inverse of `to_dict`."""
         from firstguess.diagnosis.faults import Fault
 
-        low, high = data["interval"]
-        return cls(
-            tuple(float(x) for x in data["fractions"]),
-            data["points"],
-            float(data["surprise"]),
-            (float(low), float(high)),
-            tuple(Fault.from_dict(cause) for cause in data["causes"]),
-            None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
-            tuple(data["notes"]),
-            data["seconds"],
-            float(data.get("loss", math.nan)),
-        )
+        return record.from_dict(cls, data, causes=tuple(Fault.from_dict(cause) for cause in data["causes"]))
 
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.record import Record
 from firstguess.base.text import interval, percent_apart
 from firstguess.data import collect, load
 from firstguess.data.streams import limit
@@ -47,7 +48,7 @@ NotNeutral = NotEven  # its name before there was a word for "even"
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class Check(Record):
     """What a check found: whether γ of the output and the average largest share are at most what is allowed.
 
     `sure`: the numbers are so far from the limits that the answer is wrong with a chance of at most 5 %, after all
@@ -61,17 +62,6 @@ class Check:
     measurement: Measurement
     message: str
     max_share: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "passed": self.passed,
-            "sure": self.sure,
-            "max_gamma": self.max_gamma,
-            "max_share": self.max_share,
-            "message": self.message,
-            "measurement": self.measurement.to_dict(),
-        }
 
 
 @checks.takes(OPTIONS)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.text import plain
+from firstguess.base.record import Record
 from firstguess.data import Batch
 from firstguess.diagnosis.bias_duration import LEFT, Optimizer, left_of, settled
 from firstguess.ensemble.trained import TrainedMembers
@@ -118,7 +118,7 @@ _SURE = 3.0  # standard errors
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsal:
+class Rehearsal(Record):
     """What copies of the model did in their first steps, or `why` there are none.
 
     `left` is the part of the starting bias that is left at the steps `at` (as `Lasting.left`); `steps` the step from
@@ -148,10 +148,6 @@ class Rehearsal:
     def last(self) -> int:
         """The last step that was seen."""
         return self.at[-1] if self.at else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return plain(vars(self))
 
 
 @dataclass(frozen=True, eq=False)

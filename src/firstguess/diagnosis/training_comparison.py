@@ -6,7 +6,6 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import permutation_test
-from firstguess.base.text import COLUMNS, plain, with_error
+from firstguess.base.text import COLUMNS, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
 from firstguess.theory.training.runs import PredictedTraining
@@ -29,12 +28,15 @@ _HEAD = ("largest difference of", "at step", "predicted ± s.e.", "trained ± s.
 
 
 @dataclass(frozen=True, eq=False)
-class CurveDifference:
+class CurveDifference(Record):
     """One curve, predicted and trained, at the steps that both have; errors are of the means over networks.
 
     `p_value`: the chance that some step differs as much as the most unlikely one here, if networks of both kinds were
     of one law.
     """
+
+    _also = ("largest", "step", "difference", "z")
+    _apart = ("steps",)
 
     name: str
     steps: NDArray[np.int64]
@@ -72,23 +74,19 @@ class CurveDifference:
         """The largest difference of the means, without its sign."""
         return float(abs(self.difference[self.at])) if self.at >= 0 else math.nan
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        arrays = ("predicted", "predicted_se", "trained", "trained_se", "difference", "z")
-        known = self.at >= 0
-        return {
-            "name": self.name,
-            "largest": self.largest,
-            "step": int(self.steps[self.at]) if known else None,
-            "p_value": self.p_value,
-            **{key: getattr(self, key).tolist() for key in arrays},
-        }
+    @property
+    def step(self) -> int | None:
+        """The step of the largest difference."""
+        return int(self.steps[self.at]) if self.at >= 0 else None
 
 
 @dataclass(frozen=True)
-class AbsorptionRatio:
+class AbsorptionRatio(Record):
     """Steps until the largest share is `level`, in the median of networks: trained by predicted, with an interval of
     95 % from resampling both kinds of networks. NaN: a median is 0 or not reached."""
+
+    _also = ("interval",)
+    _apart = ("low", "high")
 
     level: float
     predicted: float
@@ -97,9 +95,14 @@ class AbsorptionRatio:
     low: float
     high: float
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the ratio."""
+        return self.low, self.high
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingComparison(Shown):
+class TrainingComparison(Record, Shown):
     """Predicted training beside real training.
 
     `curves`: largest share, accuracies and loss on training points, and on held-out points where both have them.
@@ -108,6 +111,8 @@ class TrainingComparison(Shown):
     predictions that are exactly right, at most a share `level` is said to disagree. Theory is for infinite width: with
     enough networks every finite one departs from it. How much is in the numbers.
     """
+
+    _also = ("agrees",)
 
     steps: NDArray[np.int64]
     curves: tuple[CurveDifference, ...]
@@ -134,29 +139,6 @@ class TrainingComparison(Shown):
                 return curve
         names = ", ".join(repr(curve.name) for curve in self.curves)
         raise InvalidInput(f"one of the curves {names}", got=repr(name), where="comparison[…]")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, with NaN and ∞ as text."""
-        found = self.absorption
-        return plain(
-            {
-                "agrees": self.agrees,
-                "p_value": self.p_value,
-                "level": self.level,
-                "steps": self.steps.tolist(),
-                "curves": [curve.to_dict() for curve in self.curves],
-                "absorption": {
-                    "level": found.level,
-                    "predicted": found.predicted,
-                    "trained": found.trained,
-                    "ratio": found.ratio,
-                    "interval": [found.low, found.high],
-                },
-                "draws": self.draws,
-                "members": self.members,
-                "notes": list(self.notes),
-            }
-        )
 
     def __repr__(self) -> str:
         verdict = "agrees" if self.agrees else f"disagrees, worst {self.worst.name}"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import special
 
 from firstguess.base import statistics
-from firstguess.base.record import Shown
+from firstguess.base.record import Shown, Stored
 from firstguess.base.statistics import FloatArray
-from firstguess.base.text import page, plain, shortened
+from firstguess.base.text import page, shortened
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer
 from firstguess.theory.prediction import GradientWord, gradient_word
 
@@ -123,13 +123,15 @@ class Growth:
 
 
 @dataclass(frozen=True, repr=False)
-class Gradients(Shown):
+class Gradients(Stored, Shown):
     """Gradients of an ensemble of untrained networks at their first step. Print it.
 
     `layers` are all with weights; `stream`, in residual networks, what enters each block, and what leaves the last.
     `growth` is that of all points; `favoured_growth` and `others_growth` of points whose label is, or is not, the
     class that most points of the batch are put in.
     """
+
+    _also = ("word", "contrast")
 
     layers: tuple[GradientLayer, ...]
     growth: Growth
@@ -162,44 +164,6 @@ class Gradients(Shown):
     def followed(self) -> tuple[GradientLayer, ...]:
         """What the growth is of: the stream of a residual network, otherwise its layers."""
         return self.stream or self.layers
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, with NaN and ∞ as text; `Gradients.from_dict` reads it back."""
-        return plain(asdict(self) | {"word": self.word, "contrast": self.contrast})
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Gradients:
-        """The inverse of `to_dict`."""
-
-        def numbers(item: Mapping[str, Any], *whole: str) -> dict[str, Any]:
-            return {key: value if key in whole else float(value) for key, value in item.items()}
-
-        layers, stream = (
-            tuple(
-                GradientLayer(
-                    layer["name"],
-                    layer["kind"],
-                    layer["nodes"],
-                    *(Level(**numbers(layer[group], "inits", "zeros")) for group in GROUPS),
-                )
-                for layer in data.get(part, ())
-            )
-            for part in ("layers", "stream")
-        )
-        growths = {
-            name: Growth(**numbers(data[name], "inits", "layers", "zeros", "lost"))
-            for name in ("growth", "favoured_growth", "others_growth")
-        }
-        return cls(
-            layers,
-            **growths,
-            stream=stream,
-            favoured_fraction=float(data["favoured_fraction"]),
-            findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
-            notes=tuple(data["notes"]),
-            provenance=dict(data["provenance"]),
-            **{name: data[name] for name in ("inits", "points", "classes", "seed", "seconds")},
-        )
 
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""

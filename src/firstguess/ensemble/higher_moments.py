@@ -9,14 +9,14 @@ are so narrow or deep that the scale of a layer differs from one initialization 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base import statistics
+from firstguess.base.record import Stored
 from firstguess.base.text import with_error
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.theory.prediction import EDGES
@@ -59,7 +59,7 @@ def member_shape(mean: Array, powers: Sequence[Array], count: Array | float) -> 
 
 
 @dataclass(frozen=True)
-class LayerShape:
+class LayerShape(Stored):
     """How Gaussian a layer's pre-activations are; for a Gaussian all three numbers are 0.
 
     `skewness` (root mean square over units: its sign is a unit's own) and `kurtosis` (excess, mean over units) are over
@@ -93,15 +93,6 @@ class LayerShape:
     def gaussian(self) -> bool:
         """Whether nothing of that was seen."""
         return not self.fails
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LayerShape:
-        """The inverse of `to_dict`."""
-        return cls(data["name"], **{k: math.nan if v is None else float(v) for k, v in data.items() if k != "name"})
 
 
 def _beyond(value: float, error: float, size: float) -> bool:

@@ -17,16 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import guesses
-from firstguess.base.text import page, plain
+from firstguess.base.text import page
 
 FloatArray = NDArray[np.float64]
 _TIES = 0x7135
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Logits(Shown):
+class Logits(Record, Shown):
     """One network's logits, (points, classes), and what they say about its guesses.
 
     `member` is the network's place in its ensemble. All numbers are of this network on these data: they have no error.
@@ -37,6 +37,20 @@ class Logits(Shown):
     >>> print(f"{flat.offset:.2f} from the boundary, {flat.distance:.2f} spreads of the cloud")
     0.75 from the boundary, 0.57 spreads of the cloud
     """
+
+    _also = (
+        "points",
+        "classes",
+        "favoured",
+        "shares",
+        "centers",
+        "spread",
+        "offset",
+        "margin_spread",
+        "distance",
+        "gaussian_share",
+    )
+    _apart = ("values",)
 
     values: FloatArray
     member: int = 0
@@ -160,24 +174,6 @@ class Logits(Shown):
             rows.append(("class centers", ", ".join(f"{c:.3g}" for c in self.centers)))
             rows.append(("spread over the data", ", ".join(f"{s:.3g}" for s in self.spread)))
         return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """The headline numbers as plain data."""
-        return plain(
-            {
-                "member": self.member,
-                "points": self.points,
-                "classes": self.classes,
-                "favoured": self.favoured,
-                "shares": self.shares.tolist(),
-                "centers": self.centers.tolist(),
-                "spread": self.spread.tolist(),
-                "offset": self.offset,
-                "margin_spread": self.margin_spread,
-                "distance": self.distance,
-                "gaussian_share": self.gaussian_share,
-            }
-        )
 
     def __repr__(self) -> str:
         return f"Logits(network {self.member}, {self.points} points, {self.classes} classes)"

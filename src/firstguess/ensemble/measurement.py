@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy import special
 
 from firstguess.base import statistics
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown, Stored
 from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, shortened, with_error, with_old_names
 from firstguess.ensemble.higher_moments import LayerShape, table
@@ -50,12 +50,14 @@ class Output(Protocol):
 
 
 @dataclass(frozen=True)
-class BiasTest:
+class BiasTest(Record):
     """Whether γ of the output is above 0: the one-sided p-value, and the level at which `found` says yes.
 
     `p_value` is NaN, and `found` None, where it cannot be tested: one initialization, no γ. `uneven`: guesses are
     clearly not even all the same, which needs no γ > 0 where points come in clusters that are guessed together.
     """
+
+    _also = ("found",)
 
     p_value: float
     level: float = LEVEL
@@ -75,10 +77,6 @@ class BiasTest:
             return f"yes: γ > 0 ({shown})"
         none = f"none seen: γ is not above 0 at the {self.level:.0%} level ({shown})".replace("%", " %")
         return f"{none}; guesses are uneven all the same, as where points come in clusters" if self.uneven else none
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "found": self.found}
 
 
 def bias_test(output: Output | None, inits: int, points: int) -> BiasTest:
@@ -206,12 +204,16 @@ def _correlation(gamma: float) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Measurement(Shown):
+class Measurement(Stored, Shown):
     """What an ensemble of untrained networks shows. Print it, or compare it with a prediction: `fg.compare(p, m)`.
 
     `findings` are what a user should know (ties, NaN, parameters not drawn again); `notes` say how the work was
     done (exact reductions). `ties` is the share of all guesses whose largest logit was shared, broken at random.
     """
+
+    _also = ("inits", "points", "classes", "verdict", "bias_test", "gamma", "gamma_se", "correlation")
+    _apart = ("kept_logits",)
+    _optional = ("shapes", "own_guess")
 
     guesses: EmpiricalGuesses
     layers: tuple[LayerMeasurement, ...]
@@ -332,59 +334,17 @@ class Measurement(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""
-        return plain(
-            with_old_names(
-                {
-                    "inits": self.inits,
-                    "points": self.points,
-                    "classes": self.classes,
-                    "seed": self.seed,
-                    "verdict": self.verdict,
-                    "bias_test": self.bias_test.to_dict(),
-                    "gamma": self.gamma.tolist(),
-                    "gamma_se": self.gamma_se.tolist(),
-                    "gamma_interval": [ends(*each) for each in self.gamma_interval.tolist()],
-                    "correlation": self.correlation.tolist(),
-                    "correlation_se": [layer.correlation_se for layer in self.weights_layers],
-                    "std": self.guesses.std(),
-                    "std_interval": ends(*self.guesses.interval("std")),
-                    "largest": self.guesses.expected_max(),
-                    "largest_interval": ends(*self.guesses.interval("expected_max")),
-                    "over_90": self.guesses.prob_max_above(0.9),
-                    "over_90_interval": ends(*self.guesses.interval(("prob_max_above", 0.9))),
-                    "ties": self.ties,
-                    "layers": [layer.to_dict() for layer in self.layers],
-                    "findings": [finding.to_dict() for finding in self.findings],
-                    "notes": list(self.notes),
-                    "guesses": self.guesses.to_dict(),
-                    "provenance": self.provenance,
-                    "seconds": self.seconds,
-                }
-            )
-            | ({"shapes": [shape.to_dict() for shape in self.shapes]} if self.shapes else {})
-            | ({"own_guess": list(self.own_guess)} if self.own_guess else {})
-        )
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
-        """The inverse of `to_dict`."""
-        numbers = [f.name for f in fields(LayerMeasurement) if f.name not in ("name", "kind", "nodes", "weights")]
-        layers: list[dict[str, Any]] = [
-            {**layer, **{name: math.nan if layer[name] is None else float(layer[name]) for name in numbers}}
-            for layer in data["layers"]
-        ]
-        return cls(
-            EmpiricalGuesses.from_dict(data["guesses"]),
-            tuple(LayerMeasurement(**layer) for layer in layers),
-            tuple(Finding.from_dict(finding) for finding in data["findings"]),
-            tuple(data["notes"]),
-            float(data["ties"]),
-            data["seed"],
-            dict(data["provenance"]),
-            data["seconds"],
-            tuple(LayerShape.from_dict(shape) for shape in data.get("shapes", ())),
-            own_guess=(float(own[0]), float(own[1])) if (own := data.get("own_guess")) else None,
-        )
+        found = {
+            "std": self.guesses.std(),
+            "largest": self.guesses.expected_max(),
+            "over_90": self.guesses.prob_max_above(0.9),
+            "gamma_interval": [ends(*each) for each in self.gamma_interval.tolist()],
+            "correlation_se": [layer.correlation_se for layer in self.weights_layers],
+            "std_interval": ends(*self.guesses.interval("std")),
+            "largest_interval": ends(*self.guesses.interval("expected_max")),
+            "over_90_interval": ends(*self.guesses.interval(("prob_max_above", 0.9))),
+        }
+        return super().to_dict() | plain(with_old_names(found))
 
     @property
     def data(self) -> str:

@@ -6,7 +6,7 @@ can show progress, stop early, and keep what was computed when interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import FirstguessError
 from firstguess.base.gaussian import Array
+from firstguess.base.record import Stored
 
 # Which layers are measured.
 Probe: TypeAlias = Literal["all", "weights", "output"]
@@ -100,21 +101,12 @@ PARTLY = frozenset({FindingKind.PART, FindingKind.TRAINED})
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Stored):
     """Something a user should know; `layer` is the path of the module where it belongs."""
 
     kind: FindingKind
     message: str
     layer: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain data."""
-        return {"kind": str(self.kind), "message": self.message, "layer": self.layer}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, str]) -> Finding:
-        """The inverse of `to_dict`."""
-        return cls(FindingKind(data["kind"]), data["message"], data["layer"])
 
     def __str__(self) -> str:
         mark = "note:" if self.kind in FOLLOWED else "!"

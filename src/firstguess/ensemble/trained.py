@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.record import Shown
-from firstguess.base.text import page, plain, spaced, with_error
+from firstguess.base.record import Record, Shown
+from firstguess.base.text import page, spaced, with_error
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.training.curves import Curve, Curves, Followed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainedMembers(Followed, Shown):
+class TrainedMembers(Followed, Record, Shown):
     """Curves of networks that were trained, over the steps that were looked at. Made by `fg.train`.
 
     Rows of every curve's `draws` are the networks `members`; NaN: not looked at, because it had diverged or the
     training was interrupted.
     """
+
+    _also = ("steps", "largest", "accuracy", "loss", "absorption")
+    _apart = ("curves", "level")
 
     what: str  # the network's text, or the model's name
     classes: int
@@ -101,27 +104,8 @@ class TrainedMembers(Followed, Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, NaN and ∞ as text."""
-        return plain(
-            {
-                "what": self.what,
-                "classes": self.classes,
-                "steps": self.steps.tolist(),
-                **self.curves.to_dict(),
-                "test": None if self.test is None else self.test.to_dict(),
-                "gradients": self.gradients.to_dict(),
-                "absorption": self.absorption.to_dict(),
-                "shares": self.shares.tolist(),
-                "favourites": self.favourites.tolist(),
-                "members": list(self.members),
-                "start": self.start,
-                "drawn": self.drawn,
-                "diverged": [{"member": member, "step": step} for member, step in self.diverged],
-                "interrupted": self.interrupted,
-                "notes": list(self.notes),
-                "provenance": self.provenance,
-                "seconds": self.seconds,
-            }
-        )
+        diverged = [{"member": member, "step": step} for member, step in self.diverged]
+        return super().to_dict() | {"diverged": diverged}
 
 
 def _at(curve: Curve, index: int) -> str:

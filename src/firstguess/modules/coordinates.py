@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
-from firstguess.base import checks, record
+from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.record import Record
 from firstguess.data import as_data, load
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import member_seeds
@@ -35,12 +36,14 @@ FLAT = 0.1  # an exponent of width that counts as flat: 7 % per doubling
 
 
 @dataclass(frozen=True, eq=False)
-class Coordinates:
+class Coordinates(Record):
     """Root mean squares by width, step and layer with weights, (widths, steps + 1, layers), averaged over `inits`.
 
     `gradients` are the loss's at the `outputs` of the layers. `exponents` (steps + 1, layers): outputs grow like width
     to this power. `predicted`: the size of outputs at initialization in wide layers, None where it is not known.
     """
+
+    _also = ("verdict",)
 
     layers: tuple[str, ...]
     widths: tuple[int, ...]
@@ -66,9 +69,6 @@ class Coordinates:
         way = "grows" if power > 0 else "shrinks"
         when = "at initialization" if step == 0 else f"after step {step}"
         return f"layer {self.layers[layer]} {way} with width {when}: like width^{power:.2f}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return record.to_dict(self, verdict=self.verdict)
 
 
 def coordinates(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
 from firstguess.data import collect, load
@@ -43,8 +43,10 @@ _ADVICE = "Early in training class weights in the loss do far more for rare clas
 
 
 @dataclass(frozen=True, eq=False)
-class Matched(Shown):
+class Matched(Record, Shown):
     """A model whose head starts at the classes' frequencies. `shares` are those expected over initializations."""
+
+    _apart = ("model",)
 
     model: nn.Module = field(repr=False)
     prior: Array
@@ -59,19 +61,6 @@ class Matched(Shown):
     def save(self, path: str | Path) -> Path:
         """Write the weights as safetensors; gives the path back."""
         return save_weights(self.model, path)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, without the weights."""
-        return {
-            "prior": self.prior.tolist(),
-            "shares": self.shares.tolist(),
-            "loss": list(self.loss),
-            "entropy": self.entropy,
-            "scale": self.scale,
-            "changed": list(self.changed),
-            "added": list(self.added),
-            "notes": list(self.notes),
-        }
 
     def __repr__(self) -> str:
         return f"Matched({len(self.prior)} classes, first loss {self.loss[0]:.3g} → {self.loss[1]:.3g})"

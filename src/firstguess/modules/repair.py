@@ -15,7 +15,7 @@ from firstguess.base import checks
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.files import place
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
 from firstguess.ensemble.logits import Logits
@@ -184,8 +184,10 @@ _NOTE = "This changes first guesses, not trainability: gradients and what can be
 
 
 @dataclass(frozen=True, eq=False)
-class Repaired(Shown):
+class Repaired(Record, Shown):
     """A repaired model. γ and the largest share are measured on the data given, before and after."""
+
+    _apart = ("model",)
 
     model: nn.Module = field(repr=False)
     how: How
@@ -199,18 +201,6 @@ class Repaired(Shown):
     def save(self, path: str | Path) -> Path:
         """Write the weights as safetensors; gives the path back."""
         return save_weights(self.model, path)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, without the weights."""
-        return {
-            "how": self.how,
-            "gamma": list(self.gamma),
-            "largest": list(self.largest),
-            "moved": self.moved,
-            "changed": list(self.changed),
-            "added": list(self.added),
-            "notes": list(self.notes),
-        }
 
     def __repr__(self) -> str:
         (g0, g1), (m0, m1) = self.gamma, self.largest

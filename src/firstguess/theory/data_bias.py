@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from firstguess.base import record
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Shown
+from firstguess.base.record import Shown, Stored
 from firstguess.base.text import elided
 from firstguess.theory.shares.gaussian import Guesses
 
@@ -34,7 +34,7 @@ _WORDS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class DataBias(Shown):
+class DataBias(Stored, Shown):
     """The bias that data bring to any network. Print it; `after` says what each standardization would do.
 
     `gamma` is γ₀ = m0/v0 with m0 = ‖E x‖²/d and v0 = tr Cov(x)/d (theory.md (2), first row): the drift ratio that the
@@ -112,11 +112,6 @@ class DataBias(Shown):
         """Plain data; `DataBias.from_dict` reads it back."""
         said = {"recommended": self.recommended, "recommendation": self.recommendation}
         return record.to_dict(self, **said, top=list(TOP))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> DataBias:
-        """The inverse of `to_dict`."""
-        return record.from_dict(cls, data)
 
     def __repr__(self) -> str:
         return f"DataBias({elided(self.name, 80)}: γ₀ = {self.gamma:.4g}, {self.points} points)"

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError, NotCovered
-from firstguess.base.record import Shown
-from firstguess.base.text import plain
+from firstguess.base.record import Record, Shown
 from firstguess.network.activations.registry import centered
 from firstguess.network.bias_criterion import causes_bias
 from firstguess.network.inputs import Inputs
@@ -50,7 +49,7 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True)
-class Frontier(Shown):
+class Frontier(Record, Shown):
     """Bias against gradients at a network's depth. `fg.figures.frontier_chart` draws it.
 
     `here` is the network, `remedies` what known changes make of it, `reached` what its parameter makes at some targets
@@ -69,19 +68,7 @@ class Frontier(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return plain(
-            {
-                "network": str(self.network),
-                "depth": self.depth,
-                "here": vars(self.here),
-                "remedies": [vars(mark) for mark in self.remedies],
-                "reached": [vars(mark) for mark in self.reached],
-                "knob": self.knob,
-                "reachable": None if self.reachable is None else list(self.reachable),
-                "data_gamma": self.data_gamma,
-                "notes": list(self.notes),
-            }
-        )
+        return super().to_dict() | {"network": str(self.network)}
 
     def __repr__(self) -> str:
         here = f"γ = {self.here.gamma:.3g}, gradients × {self.here.gradients:.3g}"

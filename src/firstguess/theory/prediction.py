@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -13,7 +13,7 @@ import numpy as np
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.record import Shown
+from firstguess.base.record import Shown, Stored
 from firstguess.base.text import plain, with_old_names
 from firstguess.network.network import Network
 from firstguess.network.signal import exp
@@ -211,14 +211,14 @@ class LayerReading:
     log_q: float
     gradient: float | None  # factor on the mean square of gradients going back through this layer; None: not known
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> LayerReading:
-        return record.from_dict(cls, data)
-
 
 @dataclass(frozen=True)
-class Prediction(Shown):
+class Prediction(Stored, Shown):
     """What a reading predicts for a network. Print it, plot it, or compare it with a measurement."""
+
+    _also = ("verdict", "has_bias", "gamma", "correlation", "log_q")
+    _apart = ("covariance", "tangent")
+    _optional = ("finite_size", "own_guess")
 
     network: Network
     reading: Reading
@@ -375,45 +375,18 @@ class Prediction(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `Prediction.from_dict` reads it back."""
-        data = with_old_names(
-            {
-                "network": self.network.to_dict(),
-                "reading": self.reading,
-                "verdict": self.verdict,
-                "has_bias": self.has_bias,
-                "gamma": self.gamma.tolist(),
-                "correlation": self.correlation.tolist(),
-                "log_q": self.log_q.tolist(),
-                "gradient_growth": [None if math.isnan(g) else g for g in self.gradient_growth.tolist()],
-                "guesses": self.guesses.to_dict(),
-                "largest": self.guesses.expected_max(),
-                "over_90": self.guesses.prob_max_above(0.9),
-                "std": self.guesses.std(),
-                "layers": [asdict(layer) for layer in self.layers],
-                "assumptions": list(self.assumptions),
-                "provenance": self.provenance,
-                "seconds": self.seconds,
-                "per_point": None if self.per_point is None else self.per_point.tolist(),
-            }
-        ) | ({} if self.own_guess is None else {"own_guess": self.own_guess})
-        if self.finite_size is not None:
-            data["finite_size"] = self.finite_size.to_dict()
-        return plain(data)
+        found = {
+            "gradient_growth": [None if math.isnan(g) else g for g in self.gradient_growth.tolist()],
+            "largest": self.guesses.expected_max(),
+            "over_90": self.guesses.prob_max_above(0.9),
+            "std": self.guesses.std(),
+        }
+        return super().to_dict() | plain(with_old_names(found))
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Prediction:
-        return cls(
-            Network.from_dict(data["network"]),
-            data["reading"],
-            tuple(LayerReading.from_dict(layer) for layer in data["layers"]),
-            _distribution(data["guesses"]),
-            tuple(data["assumptions"]),
-            dict(data["provenance"]),
-            data["seconds"],
-            None if data.get("per_point") is None else np.array(data["per_point"]),
-            finite_size=None if data.get("finite_size") is None else FiniteSize.from_dict(data["finite_size"]),
-            own_guess=data.get("own_guess"),
-        )
+    def from_dict(cls, data: Mapping[str, Any]) -> Prediction:
+        """The inverse of `to_dict`."""
+        return record.from_dict(cls, data, guesses=_distribution(data["guesses"]))
 
     @property
     def _data(self) -> list[tuple[str, str]]:
@@ -480,7 +453,7 @@ def missing(error: FirstguessError) -> str:
 
 
 @dataclass(frozen=True)
-class FiniteSize(Shown):
+class FiniteSize(Stored, Shown):
     """What finite width and dimension changed, and how well that is known.
 
     `std` is the standard deviation of a class's share of infinitely many points, `infinite` the same for infinitely
@@ -504,14 +477,6 @@ class FiniteSize(Shown):
     def added(self) -> float:
         """What finite size added to the standard deviation of a class's share."""
         return self.std - self.infinite
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> FiniteSize:
-        return record.from_dict(cls, data)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
     def __repr__(self) -> str:
         return f"FiniteSize(width={self.width}, dimension={self.dimension}: std {self.infinite:.4g} → {self.std:.4g})"

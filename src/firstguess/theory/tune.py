@@ -13,7 +13,7 @@ from scipy import optimize
 from firstguess.base import checks
 from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.network.builders import as_network
 from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.network import Network
@@ -61,12 +61,14 @@ def stand(p: Prediction) -> Stand:
 
 
 @dataclass(frozen=True)
-class Tuned(Shown):
+class Tuned(Record, Shown):
     """A tuned network: `network` to build or measure, `settings` to set by hand, `code()` to paste.
 
     `reachable` is the range of γ of this family at these gradients. Tuning makes depth harmless, not useful: a shallow
     network of the same nonlinearity trains as well (theory.md §10).
     """
+
+    _apart = ("inputs",)
 
     network: Network
     knob: str
@@ -92,16 +94,7 @@ class Tuned(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "network": str(self.network),
-            "knob": self.knob,
-            "settings": dict(self.settings),
-            "gamma": self.gamma,
-            "gradients": self.gradients,
-            "nonlinearity": self.nonlinearity,
-            "reachable": list(self.reachable),
-            "before": vars(self.before),
-        }
+        return super().to_dict() | {"network": str(self.network)}
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value:.6g}" for name, value in self.settings.items())

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.base.text import page, plain
 from firstguess.theory.training.curves import Curves
 from firstguess.watch.seen import WatchRecord, summary
@@ -22,11 +22,17 @@ EarlyEvaluation.__module__ = "firstguess"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WatchedTraining(WatchRecord, Shown):
+class WatchedTraining(WatchRecord, Record, Shown):
     """One network's guesses over its training. Print it, or `save` it as a page.
 
     Curves have one network, `.draws[0]`. The favourite is the class with most guesses at the first look.
     """
+
+    _also = (
+        "finding", "steps", "favourite", "start_known", "shares", "recall", "gamma", "left", "absorbed_at", "relapses",
+        "diverged", "collapse", "predicted", "unpredicted",
+    )  # fmt: skip
+    _apart = ("looks", "labels", "early", "names", "prediction", "named")
 
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
@@ -42,33 +48,8 @@ class WatchedTraining(WatchRecord, Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and inf as text."""
-        predicted = self.predicted
-        return plain(
-            {
-                "finding": self.finding,
-                "steps": self.steps.tolist(),
-                "points": self.points,
-                "classes": self.classes,
-                "favourite": self.favourite,
-                "start_known": self.start_known,
-                "shares": self.shares.tolist(),
-                "recall": self.recall.tolist(),
-                "gamma": self.gamma.tolist(),
-                "left": self.left.tolist(),
-                **_of_one(self.curves),
-                "level": self.level,
-                "absorbed_at": self.absorbed_at,
-                "relapses": [list(one) for one in self.relapses],
-                "diverged": self.diverged,
-                "collapse": None if self.collapse is None else asdict(self.collapse),
-                "early_evaluations": list(self.early),
-                "predicted": None if predicted is None else predicted.to_dict(),
-                "unpredicted": self.unpredicted,
-                "cost": {**asdict(self.full_cost), "share": self.cost.share},
-                "notes": list(self.notes),
-                "provenance": self.provenance,
-            }
-        )
+        cost = {**asdict(self.full_cost), "share": self.cost.share}
+        return super().to_dict() | plain({**_of_one(self.curves), "early_evaluations": list(self.early), "cost": cost})
 
     def save(self, path: str | Path) -> Path:
         """Write it as one HTML file that opens offline; gives the path back."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from firstguess.base.record import Stored
 from firstguess.base.statistics import FloatArray
-from firstguess.base.text import plain
 from firstguess.diagnosis.faults.doctor import Doctor
 from firstguess.diagnosis.faults.patient import NotAsked
 from firstguess.ensemble.measurement import Measurement
@@ -74,7 +74,7 @@ FaultName: TypeAlias = Literal[
 
 
 @dataclass(frozen=True)
-class Fault:
+class Fault(Stored):
     """A fault with a name: one sentence, the place, one line of evidence, what to change, and the numbers.
 
     `symptoms` are faults that this one explains: they stand under it.
@@ -110,16 +110,6 @@ class Fault:
         parts += [f"What to do: {self.fix}"] if self.fix else []
         parts += [f"It explains: {', '.join(one.name for one in self.symptoms)}"] if self.symptoms else []
         return ". ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; `Fault.from_dict` reads it back."""
-        return plain({**vars(self), "symptoms": [one.to_dict() for one in self.symptoms]})
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Fault:
-        """The inverse of `to_dict`."""
-        known: dict[str, Any] = {**data, "symptoms": tuple(cls.from_dict(one) for one in data.get("symptoms", ()))}
-        return cls(**known)
 
     def __str__(self) -> str:
         return f"! {self.name}{f' at {self.where}' if self.where else ''}: {self.words}"

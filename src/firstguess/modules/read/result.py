@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from firstguess.base.record import Shown
-from firstguess.base.text import COLUMNS, counted, elided, plain
+from firstguess.base.record import Shown, Stored
+from firstguess.base.text import COLUMNS, counted, elided
 from firstguess.network.layer import Variances
 from firstguess.network.network import Network
 
@@ -39,11 +38,13 @@ class Unread:
 
 
 @dataclass(frozen=True, repr=False)
-class Structure(Shown):
+class Structure(Stored, Shown):
     """A model as a description. `network` is None unless everything between input and output was read.
 
     `fragment`: the longest stretch that was read, where the whole was not.
     """
+
+    _also = ("complete",)
 
     network: Network | None
     parts: tuple[Part, ...]
@@ -61,29 +62,6 @@ class Structure(Shown):
         """The distribution that all weights look drawn from (normal, uniform, orthogonal); "" if there is none."""
         laws = {part.variances.distribution for part in self.parts if part.variances is not None}
         return laws.pop() if len(laws) == 1 else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; `Structure.from_dict` reads it back."""
-        return plain(
-            {
-                "complete": self.complete,
-                "network": None if self.network is None else self.network.to_dict(),
-                "fragment": None if self.fragment is None else self.fragment.to_dict(),
-                "parts": [asdict(part) for part in self.parts],
-                "unread": [asdict(part) for part in self.unread],
-                "notes": list(self.notes),
-            }
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Structure:
-        """The inverse of `to_dict`."""
-        network, fragment = (None if data[k] is None else Network.from_dict(data[k]) for k in ("network", "fragment"))
-        parts = tuple(
-            Part(p["path"], p["kind"], p["layer"], None if p["variances"] is None else _variances(p["variances"]))
-            for p in data["parts"]
-        )
-        return cls(network, parts, tuple(Unread(**u) for u in data["unread"]), tuple(data["notes"]), fragment)
 
     def __repr__(self) -> str:
         if self.network is not None:
@@ -116,10 +94,3 @@ def short(text: str) -> str:
     'dense(weight_var=0.3333, width=100)'
     """
     return re.sub(r"\d*\.\d+(?:e-?\d+)?|\d+e-?\d+", lambda match: f"{float(match[0]):.4g}", text)
-
-
-def _variances(data: dict[str, Any]) -> Variances:
-    numbers = {k: float(data[k]) for k in ("weight_var", "weight_se", "bias_var", "bias_se")}
-    return Variances(
-        **numbers, rule=data["rule"], draws=data["draws"], distribution=data.get("distribution", data.get("law", ""))
-    )

@@ -7,7 +7,7 @@ even for activations with kinks), so a grid of 10 000 points costs a few hundred
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Function
 from firstguess.base.numerics import interpolate
-from firstguess.base.record import Shown
+from firstguess.base.record import Shown, Stored
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.theory.phases.fixed_points import (
@@ -44,7 +44,7 @@ _STEPS = 449
 
 
 @dataclass(frozen=True)
-class PhaseDiagram(Shown):
+class PhaseDiagram(Stored, Shown):
     """Fixed points over a grid: arrays of shape (bias_vars, weight_vars).
 
     `edge`, `variance_edge` and `neutrality` are the lines of a figure: the weight variance at each bias variance, NaN
@@ -73,11 +73,8 @@ class PhaseDiagram(Shown):
         """Phase and regime of every point in words: the rows of theory.md §5's table."""
         return np.vectorize(phase_name, otypes=["U64"])(self.phase, self.regime)
 
-    def to_dict(self) -> dict[str, Any]:
-        return record.to_dict(self)
-
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> PhaseDiagram:
+    def from_dict(cls, data: Mapping[str, Any]) -> PhaseDiagram:
         fine = np.array(data["fine"], dtype=np.float64).reshape(4, -1)
         return record.from_dict(cls, data, fine=fine)
 

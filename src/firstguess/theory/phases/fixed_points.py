@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 
-from firstguess.base import record
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Function
-from firstguess.base.record import Shown
+from firstguess.base.record import Shown, Stored
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
@@ -34,12 +33,14 @@ _LOG_Q = np.concatenate([np.arange(-40.0, -6.0, 2.0), np.arange(-6.0, 8.0, 0.125
 
 
 @dataclass(frozen=True)
-class FixedPoint(Shown):
+class FixedPoint(Stored, Shown):
     """Where variance and correlation settle in an infinitely deep network.
 
     `chi` is χ̃ = σw²·E φ'², the growth of gradients' mean square a layer; `depth_scale` is ξ = −1/ln χ(c*), the
     number of layers over which a difference in correlation decays by e. `gamma` = c/(1−c) without cancelling.
     """
+
+    _also = ("regime", "name")
 
     block: str
     weight_var: float
@@ -61,13 +62,6 @@ class FixedPoint(Shown):
     def name(self) -> str:
         """Phase and regime in words."""
         return phase_name(self.phase, self.regime)
-
-    def to_dict(self) -> dict[str, Any]:
-        return record.to_dict(self, regime=self.regime, name=self.name)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> FixedPoint:
-        return record.from_dict(cls, data)
 
     def __repr__(self) -> str:
         where = f"weight_var={self.weight_var:g}, bias_var={self.bias_var:g}"

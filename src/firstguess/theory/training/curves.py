@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.record import Record
 from firstguess.base.text import spaced
 
 LOW, HIGH = 0.05, 0.95  # of networks, between `low` and `high`
@@ -99,16 +100,12 @@ class Accuracy(Curve):
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class Curves(Record):
     """Curves over one set of points."""
 
     largest: Curve  # the share of the class that gets most
     accuracy: Accuracy
     loss: Curve
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"largest": self.largest.to_dict(), "accuracy": self.accuracy.to_dict(), "loss": self.loss.to_dict()}
 
 
 class CurveRecorder:

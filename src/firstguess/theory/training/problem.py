@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.base.record import Record
 from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
@@ -33,8 +34,11 @@ _NO_BIAS = 1e-6  # of the largest eigenvalue: rounding, and sampled units
 
 
 @dataclass(frozen=True)
-class Modes:
+class Modes(Record):
     """λ of the direction common to all points and of the labels' direction in Θ/n: theory.md (15)."""
+
+    _also = ("ratio",)
+    _apart = ("largest", "common")
 
     bias: float
     signal: float

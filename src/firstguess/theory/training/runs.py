@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import guesses
-from firstguess.base.text import plain, spaced
+from firstguess.base.text import spaced
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 from firstguess.theory.shares.argmax_sampling import factor
@@ -57,8 +57,11 @@ class Trust:
 
 
 @dataclass(frozen=True, eq=False)
-class PredictedTraining(Followed, Shown):
+class PredictedTraining(Followed, Record, Shown):
     """Curves over steps, and the numbers that explain them."""
+
+    _also = ("steps", "largest", "accuracy", "loss", "absorption", "diverged")
+    _apart = ("curves", "level", "drawn", "instead")
 
     network: Network
     curves: Curves
@@ -130,24 +133,7 @@ class PredictedTraining(Followed, Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return plain(
-            {
-                "network": str(self.network),
-                "steps": self.steps.tolist(),
-                **self.curves.to_dict(),
-                "test": None if self.test is None else self.test.to_dict(),
-                "absorption": self.absorption.to_dict(),
-                "modes": {"bias": self.modes.bias, "signal": self.modes.signal, "ratio": self.modes.ratio},
-                "overshoot": self.overshoot,
-                "lr_limit": self.lr_limit,
-                "floor": self.floor,
-                "diverged": [list(pair) for pair in self.diverged],
-                "trust": None if self.trust is None else asdict(self.trust),
-                "assumptions": list(self.assumptions),
-                "provenance": self.provenance,
-                "seconds": self.seconds,
-            }
-        )
+        return super().to_dict() | {"network": str(self.network)}
 
 
 Start: TypeAlias = Literal["any", "even", "neutral", "biased"]  # "neutral" is the papers' word for "even"
