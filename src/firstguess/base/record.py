@@ -113,7 +113,7 @@ class Record:
         return {name: value for name, value in found.items() if value or name not in self._optional}
 
 
-class Stored(Record):
+class StoredRecord(Record):
     """A record that can be read back."""
 
     __slots__ = ()

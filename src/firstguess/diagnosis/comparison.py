@@ -12,7 +12,7 @@ from scipy import stats
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.statistics import chance
 from firstguess.base.text import COLUMNS, with_error
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
@@ -119,7 +119,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Stored, Shown):
+class Comparison(StoredRecord, Shown):
     """A prediction beside a measurement.
 
     `layers`: γ of the layers with weights. `summaries`: std of a class's share, E max_c G_c, P(max_c G_c > 0.9).

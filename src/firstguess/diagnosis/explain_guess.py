@@ -14,7 +14,7 @@ import numpy as np
 
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import COLUMNS, percent_apart
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, merged
@@ -41,7 +41,7 @@ _SAID = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Stored, Shown):
+class Explanation(StoredRecord, Shown):
     """What a model guesses now, how surprising it is, and why. Print it.
 
     `surprise` is the share of initializations of the same architecture, on the same data, whose largest share is at

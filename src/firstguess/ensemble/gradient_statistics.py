@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from firstguess.base import statistics
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import page, shortened
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer
@@ -123,7 +123,7 @@ class Growth:
 
 
 @dataclass(frozen=True, repr=False)
-class Gradients(Stored, Shown):
+class Gradients(StoredRecord, Shown):
     """Gradients of an ensemble of untrained networks at their first step. Print it.
 
     `layers` are all with weights; `stream`, in residual networks, what enters each block, and what leaves the last.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base import statistics
-from firstguess.base.record import Stored
+from firstguess.base.record import StoredRecord
 from firstguess.base.text import with_error
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.theory.prediction import EDGES
@@ -59,7 +59,7 @@ def member_shape(mean: Array, powers: Sequence[Array], count: Array | float) -> 
 
 
 @dataclass(frozen=True)
-class LayerShape(Stored):
+class LayerShape(StoredRecord):
     """How Gaussian a layer's pre-activations are; for a Gaussian all three numbers are 0.
 
     `skewness` (root mean square over units: its sign is a unit's own) and `kurtosis` (excess, mean over units) are over

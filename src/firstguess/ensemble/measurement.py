@@ -13,7 +13,7 @@ from scipy import special
 
 from firstguess.base import statistics
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Record, Shown, Stored
+from firstguess.base.record import Record, Shown, StoredRecord
 from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, shortened, with_error, with_old_names
 from firstguess.ensemble.higher_moments import LayerShape, table
@@ -204,7 +204,7 @@ def _correlation(gamma: float) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Measurement(Stored, Shown):
+class Measurement(StoredRecord, Shown):
     """What an ensemble of untrained networks shows. Print it, or compare it with a prediction: `fg.compare(p, m)`.
 
     `findings` are what a user should know (ties, NaN, parameters not drawn again); `notes` say how the work was

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import FirstguessError
 from firstguess.base.gaussian import Array
-from firstguess.base.record import Stored
+from firstguess.base.record import StoredRecord
 
 # Which layers are measured.
 Probe: TypeAlias = Literal["all", "weights", "output"]
@@ -101,7 +101,7 @@ PARTLY = frozenset({FindingKind.PART, FindingKind.TRAINED})
 
 
 @dataclass(frozen=True)
-class Finding(Stored):
+class Finding(StoredRecord):
     """Something a user should know; `layer` is the path of the module where it belongs."""
 
     kind: FindingKind

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from firstguess.base import record
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
 from firstguess.theory.shares.gaussian import Guesses
 
@@ -34,7 +34,7 @@ _WORDS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class DataBias(Stored, Shown):
+class DataBias(StoredRecord, Shown):
     """The bias that data bring to any network. Print it; `after` says what each standardization would do.
 
     `gamma` is γ₀ = m0/v0 with m0 = ‖E x‖²/d and v0 = tr Cov(x)/d (theory.md (2), first row): the drift ratio that the

@@ -13,7 +13,7 @@ import numpy as np
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import plain, with_old_names
 from firstguess.network.network import Network
 from firstguess.network.signal import exp
@@ -213,7 +213,7 @@ class LayerReading:
 
 
 @dataclass(frozen=True)
-class Prediction(Stored, Shown):
+class Prediction(StoredRecord, Shown):
     """What a reading predicts for a network. Print it, plot it, or compare it with a measurement."""
 
     _also = ("verdict", "has_bias", "gamma", "correlation", "log_q")
@@ -453,7 +453,7 @@ def missing(error: FirstguessError) -> str:
 
 
 @dataclass(frozen=True)
-class FiniteSize(Stored, Shown):
+class FiniteSize(StoredRecord, Shown):
     """What finite width and dimension changed, and how well that is known.
 
     `std` is the standard deviation of a class's share of infinitely many points, `infinite` the same for infinitely

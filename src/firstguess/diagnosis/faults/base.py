@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from firstguess.base.record import Stored
+from firstguess.base.record import StoredRecord
 from firstguess.base.statistics import FloatArray
 from firstguess.diagnosis.faults.doctor import Doctor
 from firstguess.diagnosis.faults.patient import NotAsked
@@ -74,7 +74,7 @@ FaultName: TypeAlias = Literal[
 
 
 @dataclass(frozen=True)
-class Fault(Stored):
+class Fault(StoredRecord):
     """A fault with a name: one sentence, the place, one line of evidence, what to change, and the numbers.
 
     `symptoms` are faults that this one explains: they stand under it.

@@ -6,7 +6,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import COLUMNS, counted, elided
 from firstguess.network.layer import Variances
 from firstguess.network.network import Network
@@ -38,7 +38,7 @@ class Unread:
 
 
 @dataclass(frozen=True, repr=False)
-class Structure(Stored, Shown):
+class Structure(StoredRecord, Shown):
     """A model as a description. `network` is None unless everything between input and output was read.
 
     `fragment`: the longest stretch that was read, where the whole was not.

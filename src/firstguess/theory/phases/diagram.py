@@ -20,7 +20,7 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Function
 from firstguess.base.numerics import interpolate
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.theory.phases.fixed_points import (
@@ -44,7 +44,7 @@ _STEPS = 449
 
 
 @dataclass(frozen=True)
-class PhaseDiagram(Stored, Shown):
+class PhaseDiagram(StoredRecord, Shown):
     """Fixed points over a grid: arrays of shape (bias_vars, weight_vars).
 
     `edge`, `variance_edge` and `neutrality` are the lines of a figure: the weight variance at each bias variance, NaN

@@ -16,7 +16,7 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Function
-from firstguess.base.record import Shown, Stored
+from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
@@ -33,7 +33,7 @@ _LOG_Q = np.concatenate([np.arange(-40.0, -6.0, 2.0), np.arange(-6.0, 8.0, 0.125
 
 
 @dataclass(frozen=True)
-class FixedPoint(Stored, Shown):
+class FixedPoint(StoredRecord, Shown):
     """Where variance and correlation settle in an infinitely deep network.
 
     `chi` is χ̃ = σw²·E φ'², the growth of gradients' mean square a layer; `depth_scale` is ξ = −1/ln χ(c*), the
