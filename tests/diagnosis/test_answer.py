@@ -15,7 +15,7 @@ from torch import nn
 import firstguess as fg
 from firstguess.data import collect, load
 from firstguess.diagnosis.answer import AGREE, LEAST_STEPS, Answer, Duration, Trains
-from firstguess.diagnosis.rehearsal import Rehearsal
+from firstguess.diagnosis.rehearsal import Rehearsal, by_class_means
 from firstguess.diagnosis.result import Diagnosis
 from firstguess.diagnosis.sentences import best_change, rows_of
 from firstguess.ensemble.seeds import member_seeds
@@ -58,6 +58,42 @@ def test_what_is_often_meant_is_no_fault_where_copies_learn() -> None:
     zero = fault("zero head")
     assert made("degenerate head", faults=zero).answer is Answer.HARMLESS
     assert made("degenerate head", replace(LEARNS, learns=False), faults=zero).answer is Answer.FIX
+
+
+def test_gradients_that_vanish_in_every_initialization_ask_for_a_change() -> None:
+    """Depth does it, and copies tell whether it learns: a fault is what one instance has, and its architecture not."""
+    train, fails = diagnoses.sample().trainability, replace(LEARNS, learns=False)
+    assert train is not None
+    deep = replace(train, gradients=diagnoses.gradients(9, factor=1e-2))
+    vanish = fault("gradients vanish")
+    assert made("biased", fails, faults=vanish, trainability=deep).answer is Answer.CHANGE
+    assert made("biased", fails, faults=vanish).answer is Answer.FIX  # the ensemble's gradients do not vanish
+    assert made("biased", faults=vanish, trainability=deep).answer is Answer.HARMLESS  # it learns all the same
+    explode = replace(train, gradients=diagnoses.gradients(9, factor=1e2))
+    assert made("biased", fails, faults=fault("gradients explode"), trainability=explode).answer is Answer.CHANGE
+
+
+def test_what_learns_slowly_is_worth_a_change() -> None:
+    """Half of what the nearest class mean knows, after 256 steps: chance is 10 %, so that 50 % are half of 90 %."""
+    slow = replace(LEARNS, at=(0, 128, 256), accuracy=(0.1, 0.3, 0.49), easy=0.9)
+    d = made("even", slow)
+    assert (d.answer, d.will_train.word) == (Answer.CHANGE, Trains.RISK)
+    assert "from 10 % to 49 % in 256 steps with Adam at lr 0.001, where the nearest class mean has 90 %" in d.headline
+    assert made("even", replace(slow, accuracy=(0.1, 0.3, 0.51))).answer is Answer.NOTHING
+    assert made("even", replace(slow, at=(0, 32, 64))).answer is Answer.NOTHING  # too early to tell
+    assert made("even", replace(slow, easy=math.nan)).answer is Answer.NOTHING
+
+
+def test_the_nearest_class_mean_by_a_loop() -> None:
+    x, y = digits()
+    x, y = x[:200], y[:200]
+    right: dict[int, list[bool]] = {}
+    for i in range(len(x)):
+        rest = torch.arange(len(x)) != i
+        means = [x[rest & (y == c)].mean(0) for c in range(10)]
+        right.setdefault(int(y[i]), []).append(int(np.argmin([(x[i] - m).norm().item() for m in means])) == int(y[i]))
+    assert by_class_means(x, y) == pytest.approx(np.mean([np.mean(found) for found in right.values()]), abs=1e-9)
+    assert by_class_means(torch.randn(400, 5000), torch.arange(400) % 4) < 0.4  # noise is not learned by heart
 
 
 @pytest.mark.parametrize("word", ["even", "leaning"])
@@ -271,3 +307,19 @@ def test_without_labels_there_is_no_copy() -> None:
 def test_bad_options_are_told_before_any_work(options: dict[str, Any], said: str) -> None:
     with pytest.raises(fg.InvalidInput, match=said):
         quickly(mlp(1), digits(), progress=lambda *_: pytest.fail("work began"), **options)
+
+
+def test_a_repaired_model_is_judged_with_its_repair() -> None:
+    model = mlp(5)
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+    x, y = (part[:200] for part in digits())
+    before = quickly(model, (x, y), inits=8)
+    after = quickly(fg.repair(model, (x, y), gamma=0.0).model, (x, y), inits=8)
+    assert before.verdict.name in ("biased", "deeply biased")
+    assert after.verdict.name in ("even", "leaning")
+    assert after.answer is Answer.NOTHING
+    assert after.rehearsal is not None
+    assert after.rehearsal.largest[0] < 0.5 < before.rehearsal.largest[0]  # type: ignore[union-attr]
+    assert "repaired" in after.expected.words

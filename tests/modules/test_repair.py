@@ -11,6 +11,9 @@ import torch
 from torch import nn
 
 import firstguess as fg
+from firstguess.data import collect
+from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.members.sources import source_of
 from firstguess.modules.priors import expected_shares
 from firstguess.modules.repair import logits_of
 
@@ -366,3 +369,33 @@ def test_priors_that_are_refused() -> None:
         fg.match_prior(mlp(1, 2), x)
     with pytest.raises(fg.NotCovered, match="two classes"):
         fg.match_prior(mlp(1, 3), x, prior=[0.2, 0.3, 0.5], mode="guesses")
+
+
+@pytest.mark.parametrize("how", ["head", "layers"])
+def test_initializations_of_a_repaired_model_are_repaired(how: str) -> None:
+    torch.manual_seed(0)
+    model, x = mlp(bias=True), torch.randn(200, 20) + 0.5
+    fixed = fg.repair(model, x, gamma=0.01, how=how).model  # type: ignore[arg-type]
+    batches = collect(x)
+    largest: list[float] = []
+    source = source_of(model, batches)
+    for seed in member_seeds(0, 0, 6):
+        with source.member(int(seed)) as member:
+            one = fg.repair(member, x, gamma=0.01, how=how).model  # type: ignore[arg-type]
+        shares = torch.bincount(one(x).argmax(1), minlength=5).double() / len(x)
+        largest.append(float(shares.max()))
+    found = fg.measure(fixed, x, inits=6, seed=0)
+    assert found.guesses.expected_max() == pytest.approx(np.mean(largest), abs=1e-9)
+    assert fg.measure(model, x, inits=6, seed=0).guesses.expected_max() > 0.2 + np.mean(largest)
+    assert [f.kind for f in found.findings if "repair" in f.message] == ["repaired"]
+
+
+def test_a_repaired_head_without_bias_and_one_that_moved_since() -> None:
+    torch.manual_seed(0)
+    model, x = mlp(bias=False), torch.randn(200, 20) + 0.5
+    fixed = fg.repair(model, x, gamma=0.0).model
+    assert fg.measure(fixed, x, inits=6).layers[-1].gamma < 1e-3
+    assert "_firstguess_repair" not in vars(model)
+    with torch.no_grad():
+        fixed.get_parameter("12.bias").add_(torch.arange(5.0))  # trained, or set: no longer what the repair made it
+    assert "repaired" not in {f.kind for f in fg.measure(fixed, x, inits=6).findings}

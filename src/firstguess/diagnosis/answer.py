@@ -32,10 +32,13 @@ FEW_LAYERS = 3  # hidden layers with weights below which gradients have no room 
 
 INTERRUPTED, TIME_WAS_UP = "the diagnosis was interrupted", "time was up"  # why a duration is not known
 
-# Facts that are often meant, and that the first step of training ends: faults where copies learn nothing.
-MEANT = frozenset({"zero head", "batchnorm in eval mode before training"})
-# What a network too deep for its weights does to every input: the architecture is to change, nothing is to be fixed.
-OF_DEPTH = frozenset({"same output for all inputs", "vanishing logits"})
+# Faults only where copies learn nothing: what is often meant, and ends with the first step, or is said of training.
+MEANT = frozenset({"zero head", "batchnorm in eval mode before training", "gradients vanish", "gradients explode"})
+# What depth does in every initialization whose gradients do this: the architecture is to change, nothing to be fixed.
+OF_DEPTH: dict[Word, frozenset[str]] = {
+    "vanish": frozenset({"same output for all inputs", "vanishing logits", "gradients vanish"}),
+    "explode": frozenset({"gradients explode"}),
+}
 
 
 class Answer(StrEnum):
@@ -213,6 +216,9 @@ def will_train(gradients: Gradients | None, seen: Rehearsal | None) -> WillTrain
         if seen.learns:
             start, end = seen.accuracy[0], seen.accuracy[-1]
             gains = f"balanced accuracy goes from {percent(start)} to {percent(end)} in {seen.last} steps"
+            if seen.slow:
+                easy = f"the nearest class mean has {percent(seen.easy)}"
+                return WillTrain(Trains.RISK, f"copies learn slowly, {gains} with {seen.how}, where {easy}")
             if not end > start:
                 gains = f"the loss falls from {seen.loss[0]:.3g} to {seen.loss[-1]:.3g} in {seen.last} steps"
             return WillTrain(Trains.YES, f"copies learn, {gains} with {seen.how}")
@@ -247,8 +253,8 @@ def answer_of(d: Diagnosed) -> Answer:
 def serious(faults: Sequence[Fault], gradients: Gradients | None, seen: Rehearsal | None) -> list[Fault]:
     """Faults to fix before anything else."""
     fails = seen is not None and seen.known and not seen.learns
-    fades = gradients is not None and gradients.word == "vanish"
-    return [f for f in faults if (fails or f.name not in MEANT) and not (fades and f.name in OF_DEPTH)]
+    of_depth = frozenset[str]() if gradients is None else OF_DEPTH.get(gradients.word, frozenset())
+    return [f for f in faults if (fails or f.name not in MEANT) and f.name not in of_depth]
 
 
 def headline_of(d: Diagnosed) -> str:

@@ -379,11 +379,12 @@ def _rehearsed(subject: Subject, using: TrainedWith, predicted: float, run: int,
         words,
         subject.drawn_by,
         subject.seed,
+        subject.easy(),
     )
 
     def enough(found: Rehearsal) -> bool:
         over = 2 * found.diverged >= found.inits
-        return over or (found.learns and (math.isnan(found.steps) or found.steps < math.inf))
+        return over or (found.learns and not found.behind and (math.isnan(found.steps) or found.steps < math.inf))
 
     try:
         return rehearse(asked, enough=enough, seconds=seconds, most=max(run, LONGEST))

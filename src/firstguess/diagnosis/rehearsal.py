@@ -115,6 +115,7 @@ LONGEST = 256  # steps, or as long as the run is, where fewer leave it open
 _SHORTEST = 16  # steps below which nothing is said
 _LEARNED = 0.03  # of the label entropy that the loss must fall by, or of what balanced accuracy can gain
 _SURE = 3.0  # standard errors
+_BEHIND = 0.5  # of what the nearest class mean knows: copies that know less by the last look learn slowly
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +125,7 @@ class Rehearsal(Record):
     `left` is the part of the starting bias that is left at the steps `at` (as `Lasting.left`); `steps` the step from
     which it stays within a quarter, ∞ where it does not by the last. `accuracy` is balanced: every class counts the
     same. `learns`: the loss (cross-entropy) or that accuracy is clearly better than any guess that ignores the input.
+    `easy` is the balanced accuracy of the simplest rule that looks at the inputs, their nearest class mean.
     """
 
     why: str = ""
@@ -138,11 +140,23 @@ class Rehearsal(Record):
     diverged: int = 0  # of the copies
     inits: int = 0
     classes: int = 0
+    easy: float = math.nan
 
     @property
     def known(self) -> bool:
         """Whether copies were trained."""
         return not self.why
+
+    @property
+    def behind(self) -> bool:
+        """Whether copies have gained less than half of what the nearest class mean has; False where that is unknown."""
+        chance = 1.0 / max(self.classes, 1)
+        return bool(self.accuracy) and self.accuracy[-1] - chance < _BEHIND * (self.easy - chance)
+
+    @property
+    def slow(self) -> bool:
+        """Whether they learn, and are still behind after many steps."""
+        return self.learns and self.behind and self.last >= LONGEST
 
     @property
     def last(self) -> int:
@@ -162,6 +176,7 @@ class RehearsalPlan:
     words: str
     options: dict[str, Any]  # where copies come from: init, redraw, logits, …
     seed: int = 0
+    easy: float = math.nan
 
     @property
     def batch(self) -> int | None:
@@ -243,7 +258,12 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
     lost = {member for member, _ in t.diverged}
     fine = np.array([member not in lost for member in t.members])
     found = Rehearsal(
-        how=asked.words, inits=len(t.members), diverged=len(lost), classes=t.classes, at=tuple(t.steps.tolist())
+        how=asked.words,
+        inits=len(t.members),
+        diverged=len(lost),
+        classes=t.classes,
+        at=tuple(t.steps.tolist()),
+        easy=asked.easy,
     )
     if not fine.any():
         return replace(found, steps=math.inf)
@@ -273,6 +293,21 @@ def _guessing(accuracy: Any, counts: Any) -> tuple[float, float]:
     """Balanced accuracy of what ignores the input, and the error of one that this many points have."""
     p, n = accuracy.mean(axis=1), counts[counts > 0]
     return 1.0 / len(n), float(np.sqrt((np.clip(p * (1 - p), 0.01, None) / n).sum()) / len(n))
+
+
+def by_class_means(x: torch.Tensor, labels: torch.Tensor) -> float:
+    """Balanced accuracy of the nearest class mean; a point does not count in the mean of its own class.
+
+    >>> by_class_means(torch.tensor([[0.0], [1.0], [2.0], [8.0], [9.0], [3.0]]), torch.tensor([0, 0, 0, 1, 1, 1]))
+    0.8333333333333333
+    """
+    rows = x.flatten(1)
+    classes, own, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    means = torch.zeros(len(classes), rows.shape[1]).index_add_(0, own, rows.float()) / counts[:, None]
+    apart = torch.cdist(rows.float(), means)
+    apart[torch.arange(len(rows)), own] *= counts[own] / (counts[own] - 1)  # infinite for a point that is alone
+    right = (apart.argmin(1) == own).double()
+    return float(np.mean([right[own == c].mean().item() for c in range(len(classes))]))
 
 
 def _entropy(counts: Any) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -23,6 +24,7 @@ from firstguess.data.streams import POINTS, cut_note, extent
 from firstguess.diagnosis.causes import Removals
 from firstguess.diagnosis.expectation import OwnSize, sequences_of
 from firstguess.diagnosis.faults.looking import look_into
+from firstguess.diagnosis.rehearsal import by_class_means
 from firstguess.diagnosis.remedies import Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.ensemble.gradient_statistics import Gradients
@@ -115,6 +117,12 @@ class Subject:
     def drawn_by(self) -> dict[str, Any]:
         """The options that say how."""
         return {} if self.model is None else self._known(*_TRAINED.split())
+
+    def easy(self) -> float:
+        """Balanced accuracy of the nearest class mean; NaN where inputs are no numbers, or points have no labels."""
+        x, labels = inputs_of(self.batches), [b.labels for b in self.batches if b.labels is not None]
+        whole = torch.cat([y.reshape(-1) for y in labels]) if labels else torch.empty(0)
+        return math.nan if x is None or len(whole) != len(x) else by_class_means(x.cpu(), whole.cpu())
 
     def fit(self, look: Examination | None, seconds: float) -> str:
         """Fewer points where a few initializations would not fit into the time; what to say then."""
@@ -281,6 +289,8 @@ class Subject:
             return None, ""
         if any(finding.kind in PARTLY for finding in m.findings):
             return None, "part of the model keeps its values, and theory is about weights that are drawn"
+        if any(finding.kind == FindingKind.REPAIRED for finding in m.findings):
+            return None, "the model was repaired, and theory is about networks as they are drawn"
         try:
             with self._source.isolated():
                 found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))

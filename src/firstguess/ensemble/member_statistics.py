@@ -77,6 +77,7 @@ class FindingKind(StrEnum):
     NOTHING_FRESH = "nothing fresh"
     NOTHING_DRAWN = "nothing drawn"
     SCALED = "scaled"
+    REPAIRED = "repaired"
 
 
 # Findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be known;
@@ -91,6 +92,7 @@ FOLLOWED = frozenset(
         FindingKind.OTHER_INITIALIZER,
         FindingKind.PART,
         FindingKind.SCALED,
+        FindingKind.REPAIRED,
     }
 )
 ASSUMED = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -24,7 +25,7 @@ from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.hooks.accumulators import LayerMoments
 from firstguess.modules.hooks.session import hooked
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
-from firstguess.modules.members.sources import Mode, source_of, unwrapped_in_mode
+from firstguess.modules.members.sources import REPAIR, Mode, repair_of, source_of, unwrapped_in_mode
 from firstguess.modules.members.weight_statistics import TRAINED, score
 from firstguess.modules.outputs import LogitCaller, Pick
 
@@ -237,7 +238,8 @@ def repair(
     """A copy of `model` whose output has at most this γ on these data: the head's bias subtracts mean logits.
 
     With ρ = 1 − √(γ*/γ) of the mean logits subtracted, γ falls to (1 − ρ)²γ exactly; nothing else changes: theory.md
-    (37). `gamma=0` subtracts all of it.
+    (37). `gamma=0` subtracts all of it. Initializations that are drawn from the copy, by `fg.measure`, `fg.diagnose` or
+    `fg.train`, are repaired in the same way, each for itself.
 
     Args:
         model: An untrained model, or a trained one with a fresh head; one whose head is trained too is refused, unless
@@ -270,10 +272,25 @@ def repair(
             if how != "head" or not _has_fresh_head(model, batches, logits, mode, seed):
                 raise
     fixed = model if in_place else needed_copy(model, "repair")
-    keys = set(fixed.state_dict())
+    biases = {key: value.clone() for key, value in fixed.state_dict().items() if key.endswith("bias")}
+    before, after, part, moved, notes = _moved(fixed, batches, logits, how=how, gamma=gamma, mode=mode)
+    if moved:
+        now = fixed.state_dict()
+        was = {key: biases.get(key, torch.zeros_like(now[key])) for key in moved} | (repair_of(fixed) or {}).get(
+            "was", {}
+        )
+        known = {"how": how, "gamma": gamma, "mode": mode, "was": was, "now": {key: now[key].clone() for key in was}}
+        setattr(unwrapped(fixed), REPAIR, known)
+    return _result(fixed, how, before, after, part, moved, set(biases), notes)
+
+
+def _moved(
+    model: nn.Module, batches: Sequence[Batch], pick: Pick, *, how: How, gamma: float, mode: Mode
+) -> tuple[LogitRows, LogitRows, float, tuple[str, ...], tuple[str, ...]]:
+    """Move biases until γ is `gamma`: logits before and after, the part that was subtracted, keys, and what to say."""
 
     def now() -> LogitRows:
-        return logits_of(fixed, batches, pick=logits, mode=mode)
+        return logits_of(model, batches, pick=pick, mode=mode)
 
     before = now()
     was = before.gamma()
@@ -281,21 +298,23 @@ def repair(
         notes = [f"γ is {was:.3g} already, not above {gamma:.3g}: nothing was changed."]
         if before.head is not None and before.head.tied:
             notes.append(f"Nor could centring help: {before.head.path} {OWN_INPUT.format(tied=before.head.tied)}.")
-        return _result(fixed, how, before, before, 0.0, (), keys, tuple(notes))
+        return before, before, 0.0, (), tuple(notes)
     if how == "layers":
-        part = _centre_layers(fixed, batches, logits, mode, gamma, now)
-        notes = (
-            "All layers are centred: gradients change with them. Measure them: fg.measure_gradients(model, data).",
-        )
-        moved = tuple(f"{name}.bias" for name, _, _ in _centred_layers(fixed))
-    else:
-        head = needed(before, "repair")
-        luck = 1.0 / len(before.rows)  # what this number of points adds to γ, which is free of it
-        part = 1.0 - math.sqrt((gamma + luck) / (was + luck))
-        _head_off(before, head, part)
-        moved, notes = (head.key,), (_NOTE,)
-    after = now()
-    return _result(fixed, how, before, after, part, moved, keys, notes)
+        part = _centre_layers(model, batches, pick, mode, gamma, now)
+        keys = tuple(f"{name}.bias" for name, _, _ in _centred_layers(model))
+        changed = "All layers are centred: gradients change with them. Measure them: fg.measure_gradients(model, data)."
+        return before, now(), part, keys, (changed,)
+    head = needed(before, "repair")
+    luck = 1.0 / len(before.rows)  # what this number of points adds to γ, which is free of it
+    part = 1.0 - math.sqrt((gamma + luck) / (was + luck))
+    _head_off(before, head, part)
+    return before, now(), part, (head.key,), (_NOTE,)
+
+
+def again(model: nn.Module, repaired: dict[str, Any], batches: Sequence[Batch], pick: Pick) -> None:
+    """Repair a new initialization as its model was; one whose logits do not differ has nothing to centre."""
+    with suppress(InvalidInput):
+        _moved(model, batches, pick, **{name: repaired[name] for name in ("how", "gamma", "mode")})
 
 
 def _has_fresh_head(model: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode, seed: int) -> bool:

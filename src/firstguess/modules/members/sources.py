@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 
@@ -48,6 +49,20 @@ Mode: TypeAlias = Literal["train", "eval"]
 Forward: TypeAlias = Callable[[nn.Module], Any]
 
 
+REPAIR = "_firstguess_repair"  # what `fg.repair` did to a model, in plain data: how, γ, biases before and after
+
+
+def repair_of(model: object) -> dict[str, Any] | None:
+    """What `fg.repair` did to a model, as long as the biases that it moved are what it made them."""
+    inner = unwrapped(model) if isinstance(model, nn.Module) else None
+    known: dict[str, Any] | None = getattr(inner, REPAIR, None)
+    if inner is None or known is None:
+        return None
+    state = inner.state_dict()
+    same = all(key in state and torch.equal(state[key].cpu(), now.cpu()) for key, now in known["now"].items())
+    return known if same else None
+
+
 class Source(Protocol):
     """Gives members; within `member(seed)` the global generators are the member's own."""
 
@@ -78,9 +93,10 @@ class Setup:
         forward: Forward,
         logits: Forward | None = None,
         scale: float = 1.0,
+        repaired: Forward | None = None,
     ) -> None:
         self.mode, self.device, self.dtype, self.forward = mode, device, dtype, forward
-        self.logits, self.scale = logits or forward, scale
+        self.logits, self.scale, self.repaired = logits or forward, scale, repaired
 
     def __call__(self, model: nn.Module) -> nn.Module:
         if self.moves:
@@ -112,6 +128,8 @@ class Instance:
         self.given = model
         self._model = unwrapped(model)
         self._setup = setup
+        repair = repair_of(self._model)
+        before: dict[str, torch.Tensor] = {} if repair is None else repair["was"]
         self.shared_copy = own_copy(self._model)
         if self.shared_copy is None:
             if setup.moves or is_lazy(self._model):
@@ -122,16 +140,20 @@ class Instance:
                 )
             with restored(self._model, parameters=True):
                 known = self._options(setup(self._model), init, redraw)
-                self._redraw = Redraw(self._model, init, trained=trained, **known)
+                self._redraw = Redraw(self._model, init, trained=trained, own=before, **known)
         else:
             lazy = is_lazy(self._model)
             with IsolatedRandomness(0):
                 setup(self.shared_copy)
-            own = None if lazy else dict(self._model.named_parameters())
+            own = None if lazy else dict(self._model.named_parameters()) | before
             known = self._options(self.shared_copy, init, redraw)
             self._redraw = Redraw(self.shared_copy, init, trained=trained, own=own, **known)
             self._state = StateOfCalls(self.shared_copy, RUNNING_NORMS)
         self.findings = self._redraw.findings
+        self._repairs = repair is not None and not self.held & set(before)
+        if repair is not None and self._repairs:
+            said = f"every initialization is repaired for itself, as the model is: fg.repair, γ ≤ {repair['gamma']:g}"
+            self.findings += (Finding(FindingKind.REPAIRED, said, next(iter(before))),)
 
     @property
     def held(self) -> frozenset[str]:
@@ -162,13 +184,18 @@ class Instance:
         if self.shared_copy is not None:
             with IsolatedRandomness(seed):
                 self._state.put_back()  # a spiking neuron's potential, a cache: the last member's
-                self._redraw.draw()
+                self._draw(self.shared_copy)
                 yield self.shared_copy
             return
         with restored(self._model, parameters=True), IsolatedRandomness(seed):
             self._setup(self._model)
-            self._redraw.draw()
+            self._draw(self._model)
             yield self._model
+
+    def _draw(self, model: nn.Module) -> None:
+        self._redraw.draw()
+        if self._repairs and self._setup.repaired is not None:
+            self._setup.repaired(model)
 
     def isolated(self) -> AbstractContextManager[object]:
         # Not the parameters: those are re-initialized for every member.
@@ -325,7 +352,11 @@ def source_of(
         except Exception:  # of a user's model that takes whole batches only, or it fails again
             return find_logits(call(model, batches[0], copies=True), logits)
 
-    setup = Setup(mode, place, dtype, lambda model: shaped_by(model, batches[0]), found, check_scale(scale))
+    def repaired(model: nn.Module) -> None:  # by name: a repair draws members
+        importlib.import_module("firstguess.modules.repair").again(model, repair_of(what), batches, logits)
+
+    shaped = partial(shaped_by, batch=batches[0])
+    setup = Setup(mode, place, dtype, shaped, found, check_scale(scale), repaired)
     return source(what, init, setup, trained=trained, redraw=redraw)
 
 
