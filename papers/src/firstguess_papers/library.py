@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.dots import dots_chart as dots_chart
     from firstguess.show.charts.lines import Panel as Panel
     from firstguess.show.charts.lines import Series as Series
-    from firstguess.show.charts.marks import heading as heading
+    from firstguess.show.charts.theme import heading as heading
     from firstguess.show.charts.theme import Chart as Chart
     from firstguess.studies.pools import LocalPool as LocalPool
     from firstguess.studies.pools import RayPool as RayPool
@@ -94,8 +94,7 @@ _HOME = {
     "firstguess.show.charts": "save theme",
     "firstguess.show.charts.dots": "Dot dots_chart",
     "firstguess.show.charts.lines": "Panel Series",
-    "firstguess.show.charts.marks": "heading",
-    "firstguess.show.charts.theme": "Chart",
+    "firstguess.show.charts.theme": "Chart heading",
     "firstguess.studies.pools": "LocalPool RayPool",
     "firstguess.studies.scheduler": "Pool",
     "firstguess.studies.store": "Piece Store write_table",

@@ -343,42 +343,23 @@ def _column(
 def _rects(
     rows: Sequence[theme.Row], columns: int, names: Sequence[str], colours: Sequence[str], top: float, side: int
 ) -> alt.Chart:
-    tooltip = [
-        alt.Tooltip("member:Q", title="initialization"),
-        alt.Tooltip("band:N", title="part"),
-        alt.Tooltip("share:Q", title="of the data", format=".1%"),
-        alt.Tooltip("favoured:N", title="favoured"),
-        alt.Tooltip("largest:Q", title="its share", format=".1%"),
-    ]
-    return (
-        alt.Chart(theme.data(rows))
-        .mark_rect(clip=True, stroke="white", strokeWidth=1 if columns <= 60 and side > 2 else 0.4)
-        .encode(
-            x=alt.X(
-                "column:Q",
-                title="Initializations, one a column, sorted",
-                scale=alt.Scale(domain=[0, columns], nice=False),
-                axis=alt.Axis(labels=False, ticks=False),
-            ),
-            x2="to:Q",
-            y=alt.Y(
-                "low:Q",
-                title="Share of the data",
-                scale=alt.Scale(domain=[0, top], nice=False),
-                axis=alt.Axis(tickCount=5, labelExpr=theme.PERCENT, grid=False),
-            ),
-            y2="high:Q",
-            color=alt.Color(
-                "band:N",
-                title=None,
-                sort=list(names),
-                scale=alt.Scale(domain=list(names), range=list(colours)),
-                legend=alt.Legend(
-                    orient="top", direction="horizontal", columns=side, symbolType="square", offset=12, padding=0
-                ),
-            ),
-            tooltip=tooltip,
-        )
+    tooltip = theme.tooltip(
+        "member|initialization", "band|part", "share|of the data|.1%", "favoured", "largest|its share|.1%"
+    )
+    across = theme.axis([0, columns], labels=False, ticks=False)
+    up = theme.axis([0, top], tickCount=5, labelExpr=theme.PERCENT, grid=False)
+    look: Any = {"orient": "top", "direction": "horizontal", "columns": side, "symbolType": "square"}
+    legend, scale = alt.Legend(offset=12, padding=0, **look), alt.Scale(domain=list(names), range=list(colours))
+    base = alt.Chart(theme.data(rows)).mark_rect(
+        clip=True, stroke="white", strokeWidth=1 if columns <= 60 and side > 2 else 0.4
+    )
+    return base.encode(
+        x=alt.X("column:Q", title="Initializations, one a column, sorted", **across),
+        x2="to:Q",
+        y=alt.Y("low:Q", title="Share of the data", **up),
+        y2="high:Q",
+        color=alt.Color("band:N", title=None, sort=list(names), scale=scale, legend=legend),
+        tooltip=tooltip,
     )
 
 

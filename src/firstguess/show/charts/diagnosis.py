@@ -12,9 +12,8 @@ import altair as alt
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import power_of_ten, size_change
-from firstguess.show.charts import gamma_by_depth, marks, theme
+from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.gamma_by_depth import GammaScale
-from firstguess.show.charts.theme import Row
 from firstguess.theory.prediction import EDGES
 
 if TYPE_CHECKING:
@@ -64,7 +63,8 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow:
     width = theme.NARROW if narrow else _WIDTH
     x, y = _axes(first, last, measurement, lowest, width)
     layers = gamma_by_depth.fills([lowest, *(edge / (1 + edge) for edge in EDGES), 1.0])
-    layers += _curve(rows, x, y, dots=last <= _MARKED)
+    dots = 46 if last <= _MARKED else 0
+    layers += theme.line(rows, x, y, theme.PALETTE[0], theme.tooltip(*_CURVE), band=0.2, dots=dots)
     layers += [
         *_jumps([m for m in marked if m.at is not None], x, y),
         *_names(marked, 0 if narrow else _WIDTH, _HEIGHT + 78 if narrow else 0),
@@ -96,95 +96,47 @@ def _marked(causes: Sequence[Cause], measurement: Measurement) -> list[_Marked]:
 
 def _axes(first: int, last: int, measurement: Measurement, lowest: float, width: int) -> tuple[alt.X, alt.Y]:
     few = last - first < _NAMED and width == _WIDTH
-    step = (
-        1
-        if few
-        else next(
-            s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if last / s <= (10 if width == _WIDTH else 5)
-        )
-    )
+    step = 1 if few else theme.round_step(last, 10 if width == _WIDTH else 5)
     ticks = [*([0] if first == 0 else []), *range(1 if few else step, last + 1, step)]
     kinds = json.dumps(["data", *(layer.kind for layer in measurement.layers)], ensure_ascii=False)
     words = f"{kinds}[datum.value]" if few else "datum.value == 0 ? 'data' : datum.label"
     room = _GUTTER * max(last - first, 1) / (width - _GUTTER - 14)
     look: Any = {"labelAngle": -40, "labelAlign": "right", "labelLimit": 110, "labelOverlap": False} if few else {}
-    x = alt.X(
-        "step:Q",
-        title="Layer, in the order of the calls",
-        scale=alt.Scale(domain=[first - room, last + 14 / _GUTTER * room], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=words, labelFlush=False, **look),
+    look = theme.axis(
+        [first - room, last + 14 / _GUTTER * room], values=ticks, labelExpr=words, labelFlush=False, **look
     )
-    y = alt.Y(
-        "position:Q",
-        title="Correlation c of two inputs",
-        scale=alt.Scale(domain=[lowest, 1.0], nice=False, zero=False),
-        axis=alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", grid=False),
-    )
-    return x, y
+    x = alt.X("step:Q", title="Layer, in the order of the calls", **look)
+    marks = theme.axis([lowest, 1.0], zero=False, values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", grid=False)
+    return x, alt.Y("position:Q", title="Correlation c of two inputs", **marks)
 
 
-def _curve(rows: Sequence[Row], x: alt.X, y: alt.Y, *, dots: bool) -> list[alt.Chart]:
-    tooltip = [
-        alt.Tooltip("name:N", title="layer"),
-        alt.Tooltip("kind:N", title="kind"),
-        alt.Tooltip("position:Q", title="correlation c after it", format=".4f"),
-        alt.Tooltip("low:Q", title="95 % from", format=".4f"),
-        alt.Tooltip("high:Q", title="95 % to", format=".4f"),
-    ]
-    ink = theme.PALETTE[0]
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
-    mark: Any = {"filled": True, "color": ink, "size": 46 if dots else 24, "opacity": 1 if dots else 0}
-    return [
-        base.mark_area(color=ink, opacity=0.2).encode(y="low:Q", y2="high:Q"),
-        base.mark_line(color=ink, strokeWidth=2.5),
-        base.mark_point(**mark).encode(tooltip=tooltip),
-    ]
+_CURVE = ("name|layer", "kind", "position|correlation c after it|.4f", "low|95 % from|.4f", "high|95 % to|.4f")
 
 
 def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     rows = [
         {"step": m.at, "position": m.cause.after, "before": m.cause.before, "added": m.cause.added, "se": m.cause.se,
-         "rank": str(m.rank), "cause": m.cause.words, "effect": m.cause.change or "not tried"}
+         "rank": str(m.rank), "number": str(m.rank), "cause": m.cause.words, "effect": m.cause.change or "not tried"}
         for m in marked
     ]  # fmt: skip
-    tooltip = [
-        alt.Tooltip("cause:N", title="cause"),
-        alt.Tooltip("before:Q", title="c before it", format=".4f"),
-        alt.Tooltip("position:Q", title="c after it", format=".4f"),
-        alt.Tooltip("added:Q", title="added", format="+.4f"),
-        alt.Tooltip("se:Q", title="standard error", format=".2~g"),
-        alt.Tooltip("effect:N", title="largest share, without it"),
-    ]
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
-    return [
-        base.mark_rule(color=_CAUSE, strokeWidth=3).encode(y2="before:Q"),
-        base.mark_point(shape="circle", filled=True, size=300, opacity=1, color=_CAUSE, stroke="white").encode(
-            tooltip=tooltip
-        ),
-        base.mark_text(color="white", fontWeight="bold", fontSize=13, baseline="middle", dy=1).encode(text="rank:N"),
-    ]
+    tooltip = theme.tooltip(
+        "cause", "before|c before it|.4f", "position|c after it|.4f", "added|added|+.4f", "se|standard error|.2~g",
+        "effect|largest share, without it",
+    )  # fmt: skip
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    return [base.mark_rule(color=_CAUSE, strokeWidth=3).encode(y2="before:Q"), *theme.numbered(base, _CAUSE)]
 
 
 def _names(marked: Sequence[_Marked], left: int, top: int) -> list[alt.Chart]:
-    """The causes in words, beside the figure: numbers on the figure never collide, names would."""
-    layers: list[alt.Chart] = []
-    if marked:
-        head = alt.Chart(theme.data([{"text": "Largest share, without it"}])).mark_text(align="left", fontSize=15)
-        layers.append(head.encode(x=alt.value(left + 24 if left else 0), y=alt.value(top + 8), text="text:N"))
+    """The causes in words, beside the figure."""
+    layers = (
+        [theme.text_at("Largest share, without it", left + 24 if left else 0, top + 8, fontSize=15)] if marked else []
+    )
     for place, m in enumerate(marked):
-        at = top + 40 + 52 * place
-        lines = f"{m.cause.short(34)}\n{m.cause.change or 'not tried'}"
-        dot = alt.Chart(theme.data([{"text": str(m.rank)}])).encode(
-            x=alt.value(left + 34 if left else 12), y=alt.value(at + 2)
-        )
-        text = alt.Chart(theme.data([{"text": lines}])).mark_text(
-            align="left", baseline="middle", lineBreak="\n", lineHeight=18, dy=-6
-        )
-        layers += [
-            dot.mark_point(shape="circle", filled=True, size=300, opacity=1, color=_CAUSE),
-            dot.mark_text(color="white", fontWeight="bold", fontSize=13, baseline="middle", dy=1).encode(text="text:N"),
-            text.encode(x=alt.value(left + 52 if left else 34), y=alt.value(at), text="text:N"),
-        ]
+        x, y = left + 34 if left else 12, top + 40 + 52 * place
+        dot = alt.Chart(theme.data([{"number": str(m.rank)}])).encode(x=alt.value(x), y=alt.value(y + 2))
+        words = theme.text_at(f"{m.cause.short(34)}\n{m.cause.change or 'not tried'}", x + 20, y - 6)
+        layers += [*theme.numbered(dot, _CAUSE), words]
     return layers
 
 
@@ -230,8 +182,10 @@ def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: 
     rows = [_row(place, one) for place, one in enumerate(shown)]
     names = [theme.wrapped(_named(one), 18 if narrow else 34, 3) for one in shown]
     width = theme.NARROW - 110 if narrow else _ADVICE_WIDTH
+    shares = [0, 0.25, 0.5, 0.75, 1]
+    largest = theme.axis([0, 1], values=shares, labelExpr=theme.PERCENT, grid=True, labelFlush=False)
     gamma = _gamma(rows)  # first: it finds ∞ a place
-    chart: Any = _panel(_largest(), rows, names, "Largest share, average", "largest", width, stacked=narrow)
+    chart: Any = _panel(largest, rows, names, "Largest share, average", "largest", width, stacked=narrow)
     if any(row["gamma_from"] is not None for row in rows):
         other = _panel(gamma, rows, names if narrow else None, "Drift ratio γ", "gamma", width, stacked=narrow)
         if narrow:
@@ -258,13 +212,6 @@ def _row(place: int, one: Advice) -> dict[str, Any]:
     }
 
 
-def _largest() -> dict[str, Any]:
-    return {
-        "scale": alt.Scale(domain=[0, 1], nice=False),
-        "axis": alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], labelExpr=theme.PERCENT, grid=True, labelFlush=False),
-    }
-
-
 def _gamma(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The axis of γ; positions of ∞ are put where the axis has them."""
     values = [row[end] for row in rows for end in ("gamma_from", "gamma_to") if row[end] is not None]
@@ -288,20 +235,12 @@ def _panel(
     labels = json.dumps(list(names or ()), ensure_ascii=False)
     x = alt.X(f"{field}_from:Q", title=words, **axis)
     look: Any = {"labelExpr": f"{labels}[datum.value]", "labelLimit": 0} if names is not None else {"labels": False}
-    y = alt.Y(
-        "place:Q",
-        title=None,
-        scale=alt.Scale(domain=[len(rows) - 0.5, -0.5], nice=False),
-        axis=alt.Axis(values=list(range(len(rows))), grid=True, labelColor=theme.INK, labelLineHeight=17, **look),
-    )
-    tooltip = [
-        alt.Tooltip("title:N", title="change"),
-        alt.Tooltip("how:N", title="known by"),
-        alt.Tooltip("largest_from:Q", title="largest share before", format=".1%"),
-        alt.Tooltip("largest_to:Q", title="largest share after", format=".1%"),
-        alt.Tooltip("words:N", title="drift ratio"),
-        alt.Tooltip("verdict:N", title="result"),
-    ]
+    look |= {"values": list(range(len(rows))), "grid": True, "labelColor": theme.INK, "labelLineHeight": 17}
+    y = alt.Y("place:Q", title=None, **theme.axis([len(rows) - 0.5, -0.5], **look))
+    tooltip = theme.tooltip(
+        "title|change", "how|known by", "largest_from|largest share before|.1%", "largest_to|largest share after|.1%",
+        "words|drift ratio", "verdict|result",
+    )  # fmt: skip
     colour = alt.Color("fill:N", scale=None, legend=None)
     shape = alt.Shape("shape:N", scale=None, legend=None)
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
@@ -316,17 +255,17 @@ def _panel(
         ),
     ]
     if field == "largest":
-        layers += marks.key(_entries(rows), stacked=stacked)
+        layers += theme.key(_entries(rows), stacked=stacked)
     return theme.stacked(layers, width, _ROW * len(rows))
 
 
-def _entries(rows: Sequence[theme.Row]) -> list[marks.Entry]:
-    found = [marks.Entry("before", _BEFORE, shape="circle", filled=False)]
+def _entries(rows: Sequence[theme.Row]) -> list[theme.Entry]:
+    found = [theme.Entry("before", _BEFORE, shape="circle", filled=False)]
     for how, shape in (("measured", "circle"), ("predicted", "diamond")):
         if any(row["how"] == how for row in rows):
-            found.append(marks.Entry(f"after, {how}", _HELPS, shape=shape))
+            found.append(theme.Entry(f"after, {how}", _HELPS, shape=shape))
     if any(row["fill"] == _SAME for row in rows):
-        found.append(marks.Entry("guesses not more even", _SAME, shape="circle"))
+        found.append(theme.Entry("guesses not more even", _SAME, shape="circle"))
     return found
 
 
@@ -355,9 +294,9 @@ def _advice_subtitle(shown: Sequence[Advice], total: int) -> list[str]:
 _GRADIENTS_WIDTH, _GRADIENTS_HEIGHT = 760, 340
 _GRADIENTS_MARKED = 40  # layers up to which each is marked
 _ENTRIES = {
-    "all": marks.Entry("all points", theme.PALETTE[6]),
-    "favoured": marks.Entry("points of the favoured class", theme.PALETTE[1], (7, 4)),
-    "others": marks.Entry("points of the other classes", theme.PALETTE[0], (2, 3)),
+    "all": theme.Entry("all points", theme.PALETTE[6]),
+    "favoured": theme.Entry("points of the favoured class", theme.PALETTE[1], (7, 4)),
+    "others": theme.Entry("points of the other classes", theme.PALETTE[0], (2, 3)),
 }
 
 
@@ -376,8 +315,10 @@ def gradients_chart(gradients: Gradients, *, title: str | None = None, narrow: b
     x, y = _x(len(followed), stream=bool(gradients.stream)), _y([row for rows in known.values() for row in rows])
     layers: list[alt.Chart] = []
     for name, rows in known.items():
-        layers += _series(rows, _ENTRIES[name], x, y, dots=len(followed) <= _GRADIENTS_MARKED)
-    layers += marks.key([_ENTRIES[name] for name in known], stacked=narrow)
+        entry, dots = _ENTRIES[name], 46 if len(followed) <= _GRADIENTS_MARKED else 0
+        tips = theme.tooltip(*_GRADIENTS_TIPS)
+        layers += theme.line(rows, x, y, entry.colour, tips, band=0.18, dots=dots, dash=entry.dash)
+    layers += theme.key([_ENTRIES[name] for name in known], stacked=narrow)
     chart = theme.stacked(layers, theme.NARROW if narrow else _GRADIENTS_WIDTH, _GRADIENTS_HEIGHT)
     return theme.house(chart, title or _gradients_title(gradients), _gradients_subtitle(gradients))
 
@@ -403,16 +344,13 @@ def _gradients_rows(gradients: Gradients, group: str) -> list[dict[str, Any]]:
 
 
 def _x(last: int, *, stream: bool) -> alt.X:
-    step = next(s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if last / s <= 10)
+    step = theme.round_step(last, 10)
     ticks = sorted({1, *(t for t in range(step, last + 1, step) if last - t >= 0.06 * last), last})
     room = max(0.5, 0.03 * last)
     labels = "datum.label" if stream else f"datum.value == {last} ? 'output' : datum.label"
-    return alt.X(
-        "layer:Q",
-        title="Place between residual blocks, from the input" if stream else "Layer with weights, from the input",
-        scale=alt.Scale(domain=[1 - room, last + room], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=labels, labelFlush=False),
-    )
+    title = "Place between residual blocks, from the input" if stream else "Layer with weights, from the input"
+    look = theme.axis([1 - room, last + room], values=ticks, labelExpr=labels, labelFlush=False)
+    return alt.X("layer:Q", title=title, **look)
 
 
 def _y(rows: Sequence[theme.Row]) -> alt.Y:
@@ -431,30 +369,11 @@ def _y(rows: Sequence[theme.Row]) -> alt.Y:
         sizes = [size for size in sizes if low <= math.log10(size) <= high]
         ticks, words = [math.log10(size) for size in sizes], [theme.number(size) for size in sizes]
     names = " : ".join(f"abs(datum.value - {t!r}) < 1e-6 ? '{w}'" for t, w in zip(ticks, words, strict=True))
-    return alt.Y(
-        "position:Q",
-        title="Mean square of gradients",
-        scale=alt.Scale(domain=[low, high], nice=False, zero=False),
-        axis=alt.Axis(values=ticks, labelExpr=f"{names} : ''" if names else "''"),
-    )
+    look = theme.axis([low, high], zero=False, values=ticks, labelExpr=f"{names} : ''" if names else "''")
+    return alt.Y("position:Q", title="Mean square of gradients", **look)
 
 
-def _series(rows: Sequence[theme.Row], entry: marks.Entry, x: alt.X, y: alt.Y, *, dots: bool) -> list[alt.Chart]:
-    tooltip = [
-        alt.Tooltip("name:N", title="layer"),
-        alt.Tooltip("group:N", title="of"),
-        alt.Tooltip("size:N", title="mean square"),
-        alt.Tooltip("low:Q", title="log10, 95 % from", format=".3f"),
-        alt.Tooltip("high:Q", title="log10, 95 % to", format=".3f"),
-    ]
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
-    mark: Any = {"filled": True, "size": 46 if dots else 24, "opacity": 1 if dots else 0}
-    line: Any = {"strokeWidth": 2.5, "strokeDash": list(entry.dash)}
-    return [
-        base.mark_area(color=entry.colour, opacity=0.18).encode(y="low:Q", y2="high:Q"),
-        base.mark_line(color=entry.colour, **line),
-        base.mark_point(color=entry.colour, **mark).encode(tooltip=tooltip),
-    ]
+_GRADIENTS_TIPS = ("name|layer", "group|of", "size|mean square", "low|log10, 95 % from|.3f", "high|log10, 95 % to|.3f")
 
 
 def _gradients_title(gradients: Gradients) -> str:

@@ -15,7 +15,7 @@ from firstguess.base.text import rounded_off, spaced
 from firstguess.base.text import share_change as percents
 from firstguess.show.charts import theme
 from firstguess.show.charts.lines import Series, lines_chart
-from firstguess.show.charts.marks import Entry, key_above
+from firstguess.show.charts.theme import Entry, key_above
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
@@ -108,7 +108,7 @@ def _layers(dots: Sequence[Dot], name: str, names: list[str], x: Mapping[str, al
         filled=True, opacity=1, size=85, color=theme.colour(place), shape=_SHAPES[place % len(_SHAPES)], stroke="white",
         strokeWidth=0.8, yOffset=shift,
     )  # fmt: skip
-    tooltip = [alt.Tooltip("row:N"), alt.Tooltip("series:N"), alt.Tooltip("value:Q", format=".4~g")]
+    tooltip = theme.tooltip("row", "series", "value|value|.4~g")
     return [bars.encode(x=x["low"], x2="high:Q", y=y), points.encode(x=x["value"], y=y, tooltip=tooltip)]
 
 

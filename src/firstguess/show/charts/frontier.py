@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from firstguess.base.errors import InvalidInput
-from firstguess.show.charts import marks, theme
+from firstguess.show.charts import theme
 
 if TYPE_CHECKING:
     from firstguess.theory.frontier import Frontier, FrontierPoint
@@ -35,11 +35,10 @@ def frontier_chart(frontier: Frontier, *, title: str | None = None) -> theme.Cha
     frame = _Frame.of(frontier)
     layers = [_never(frontier, frame), *_equal(frontier, frame)]
     layers += _knob(frontier.reached, frame)
-    groups = _grouped(frontier, frame)
-    layers += [arrow for group in groups for arrow in _arrow(frontier.here, group, frame)]
-    layers += [point for group in groups for point in _point(group, frame)]
-    layers += _labels(frontier, groups, frame)
-    layers += marks.key(_entries(frontier))
+    layers += _remedies(frontier, _grouped(frontier, frame), frame)
+    here = _chart([_row(frontier.here)], frame).encode(tooltip=_TOOLTIP)
+    layers.append(here.mark_point(filled=True, color=_HERE, size=330, opacity=1, stroke="white", strokeWidth=2))
+    layers += theme.key(_entries(frontier))
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
     return theme.house(chart, title or _title(frontier), _subtitle(frontier))
 
@@ -79,22 +78,16 @@ class _Frame:
         values = [10.0**k for k in decades if k % every == 0]
         plain = "datum.value >= 0.001 && datum.value <= 10000"
         words = f"'× ' + ({plain} ? replace(format(datum.value, ',~g'), ',', ' ') : format(datum.value, '.0e'))"
-        return alt.X(
-            "g:Q",
-            title="Gradients from output to input: factor on their mean square, for a signal of constant size",
-            scale=alt.Scale(type="log", domain=[self.low, self.high], nice=False),
-            axis=alt.Axis(values=values, labelExpr=words, grid=False),
-        )
+        title = "Gradients from output to input: factor on their mean square, for a signal of constant size"
+        ends = [self.low, self.high]
+        return alt.X("g:Q", title=title, **theme.axis(ends, type="log", values=values, labelExpr=words, grid=False))
 
     @property
     def y(self) -> alt.Y:
         ticks = [1.0 + t for t in _TICKS if 1.0 + t <= self.top]
-        return alt.Y(
-            "y:Q",
-            title="Bias: drift ratio γ of the output",
-            scale=alt.Scale(type="log", domain=[1.0, self.top], nice=False),
-            axis=alt.Axis(values=ticks, labelExpr="replace(format(datum.value - 1, ',.2~r'), /,/g, ' ')", grid=True),
-        )
+        words = "replace(format(datum.value - 1, ',.2~r'), /,/g, ' ')"
+        look = theme.axis([1.0, self.top], type="log", values=ticks, labelExpr=words, grid=True)
+        return alt.Y("y:Q", title="Bias: drift ratio γ of the output", **look)
 
 
 def _chart(rows: Sequence[theme.Row], frame: _Frame) -> alt.Chart:
@@ -119,34 +112,37 @@ def _equal(f: Frontier, frame: _Frame) -> list[alt.Chart]:
     return layers
 
 
-def _knob(reached: Sequence[FrontierPoint], frame: _Frame) -> list[alt.Chart]:
-    """One line for each factor of gradients, a dot for each γ."""
-    rows = [{"g": m.gradients, "y": 1.0 + m.gamma, "line": f"{m.gradients:.3g}", **_told(m)} for m in reached]
-    if not rows:
-        return []
-    base = _chart(rows, frame)
-    line = base.mark_line(color=_KNOB, strokeWidth=4, opacity=0.35, clip=True).encode(detail="line:N")
-    dots = base.mark_point(filled=True, color=_KNOB, size=110, opacity=1, stroke="white", strokeWidth=1.5, clip=True)
-    return [line, dots.encode(tooltip=_TOOLTIP)]
+_TOOLTIP = theme.tooltip("name|network", "gamma|γ", "gradients", "nonlinearity|nonlinearity P", "note| ")
 
 
-_TOOLTIP = [
-    alt.Tooltip("name:N", title="network"),
-    alt.Tooltip("gamma:N", title="γ"),
-    alt.Tooltip("gradients:N", title="gradients"),
-    alt.Tooltip("nonlinearity:N", title="nonlinearity P"),
-    alt.Tooltip("note:N", title=" "),
-]
-
-
-def _told(m: FrontierPoint) -> dict[str, str]:
+def _row(m: FrontierPoint) -> dict[str, Any]:
     return {
-        "name": m.name,
+        "g": m.gradients,
+        "y": 1.0 + m.gamma,
+        "name": m.name.replace("-", "−"),
         "gamma": theme.number(m.gamma),
         "gradients": f"× {theme.number(m.gradients)}",
         "nonlinearity": theme.number(m.nonlinearity),
         "note": m.note,
     }
+
+
+def _knob(reached: Sequence[FrontierPoint], frame: _Frame) -> list[alt.Chart]:
+    """One line for each factor of gradients, a dot for each γ; names at constant gradients, where they have room."""
+    if not reached:
+        return []
+    base = _chart([{**_row(m), "line": f"{m.gradients:.3g}"} for m in reached], frame)
+    line = base.mark_line(color=_KNOB, strokeWidth=4, opacity=0.35, clip=True).encode(detail="line:N")
+    dots = base.mark_point(filled=True, color=_KNOB, size=110, opacity=1, stroke="white", strokeWidth=1.5, clip=True)
+    named: list[dict[str, Any]] = []
+    last = math.inf
+    for m in sorted(filter(_near_one, reached), key=lambda m: m.gamma):
+        at = frame.pixel(m.gradients, m.gamma)[1]
+        if last - at > _NEAR:
+            named.append(_row(m))
+            last = at
+    words = _chart(named, frame).encode(text="name:N")
+    return [line, dots.encode(tooltip=_TOOLTIP), *theme.halo(words, align="left", dx=12, color=_KNOB)]
 
 
 @dataclass(frozen=True)
@@ -178,77 +174,26 @@ def _grouped(f: Frontier, frame: _Frame) -> list[_Group]:
     return found
 
 
-def _arrow(here: FrontierPoint, group: _Group, frame: _Frame) -> list[alt.Chart]:
-    """A line that ends short of the mark, and its head."""
-    x0, y0 = frame.pixel(here.gradients, here.gamma)
-    x1, y1 = group.at
-    long = math.hypot(x1 - x0, y1 - y0)
-    if long < 40:
-        return []
-    ux, uy = (x1 - x0) / long, (y1 - y0) / long
-    start, tip = (x0 + 14 * ux, y0 + 14 * uy), (x1 - 14 * ux, y1 - 14 * uy)
-    dash = [4, 4] if group.head else [1, 0]
-    line = alt.Chart(theme.data([{}])).mark_rule(color=_REMEDY, strokeWidth=1.8, strokeDash=dash)
-    turn = math.degrees(math.atan2(ux, -uy))
-    head = alt.Chart(theme.data([{}])).mark_point(
-        shape="triangle-up", filled=True, color=_REMEDY, size=70, opacity=1, angle=turn % 360
-    )
-    return [
-        line.encode(x=alt.value(start[0]), y=alt.value(start[1]), x2=alt.value(tip[0]), y2=alt.value(tip[1])),
-        head.encode(x=alt.value(tip[0]), y=alt.value(tip[1])),
-    ]
-
-
-def _point(group: _Group, frame: _Frame) -> list[alt.Chart]:
-    first = group.marks[0]
-    rows = [{"g": first.gradients, "y": 1.0 + first.gamma, **_told(first), "name": group.name}]
-    colours = {"fill": "white", "stroke": _REMEDY} if group.head else {"fill": _REMEDY, "stroke": "white"}
-    look: Any = {"shape": "diamond", "size": 170, "opacity": 1, "strokeWidth": 2, **colours}
-    return [_chart(rows, frame).mark_point(filled=True, **look).encode(tooltip=_TOOLTIP)]
-
-
-# -- Names ---------------------------------------------------------------------------------------------------------
-
-
-def _labels(f: Frontier, groups: Sequence[_Group], frame: _Frame) -> list[alt.Chart]:
-    """Every name beside its mark, where no other name is yet."""
+def _remedies(f: Frontier, groups: Sequence[_Group], frame: _Frame) -> list[alt.Chart]:
+    """A line from the network to each place that remedies lead to, numbered; their names beside the figure."""
+    layers: list[alt.Chart] = []
     here = frame.pixel(f.here.gradients, f.here.gamma)
-    point = alt.Chart(theme.data([{"g": f.here.gradients, "y": 1.0 + f.here.gamma, **_told(f.here)}]))
-    dot = point.mark_point(filled=True, color=_HERE, size=330, opacity=1, stroke="white", strokeWidth=2)
-    layers = [dot.encode(x=frame.x, y=frame.y, tooltip=_TOOLTIP)]
-    dots = [frame.pixel(m.gradients, m.gamma) for m in f.reached]
-    taken = [_box(at, 8) for at in (here, *dots, *(g.at for g in groups))]
-    lines = [_box(at, 4) for group in groups for at in _between(here, group.at)]
-    lines += [_box(frame.pixel(row["g"], row["y"] - 1.0), 4) for row in frame.curve(_own(f))]
-    own = f"this network: γ {theme.number(f.here.gamma)}, P {theme.number(f.here.nonlinearity)}"
-    for text, at, colour, weight in (
-        (own, here, _HERE, "bold"),
-        *((m.name, at, _KNOB, "normal") for m, at in zip(f.reached, dots, strict=True) if _near_one(m)),
-        *((_named(group, here), group.at, "#00714F", "normal") for group in groups),
-    ):
-        text = text.replace("-", "−")
-        if colour == _KNOB:  # close by, or left to the tooltip: there are many
-            place = _free(text, at, taken, tries=2)
-        else:
-            place = _free(text, at, [*taken, *lines]) or _free(text, at, taken)
-        if place is None:
-            continue
-        x, y, align = place
-        taken.append(_text_box(text, x, y, align))
-        word = alt.Chart(theme.data([{"text": text}])).encode(x=alt.value(x), y=alt.value(y), text="text:N")
-        layers += theme.halo(word, align=align, baseline="middle", color=colour, fontSize=14, fontWeight=weight)
-    layers += _zone(f, frame, taken)
+    for number, group in enumerate(groups, start=1):
+        first = group.marks[0]
+        same = math.dist(group.at, here) < _NEAR
+        line = _chart([{**_row(first), "to g": f.here.gradients, "to": 1.0 + f.here.gamma}], frame)
+        dash = [4, 4] if group.head else [1, 0]
+        line = line.mark_rule(color=_REMEDY, strokeWidth=1.8, strokeDash=dash).encode(x2="to g:Q", y2="to:Q")
+        layers += [] if same else [line]
+        spot = _chart([{**_row(first), "name": group.name, "number": str(number)}], frame).encode(tooltip=_TOOLTIP)
+        beside = alt.Chart(theme.data([{"number": str(number)}])).encode(
+            x=alt.value(_WIDTH + 26), y=alt.value(44 * number)
+        )
+        layers += theme.numbered(beside, _REMEDY, hollow=group.head)
+        layers += theme.numbered(spot.encode(yOffset=alt.value(-24 if same else 0)), _REMEDY, hollow=group.head)
+        text = "\n".join(theme.wrapped(group.name, 30, 2)) + ": no change" * same
+        layers.append(theme.text_at(text, _WIDTH + 44, 44 * number))
     return layers
-
-
-def _named(group: _Group, here: tuple[float, float]) -> str:
-    return f"{group.name}: no change" if math.dist(group.at, here) < _NEAR else group.name
-
-
-def _between(a: tuple[float, float], b: tuple[float, float]) -> list[tuple[float, float]]:
-    """Points along a line, a dozen pixels apart, without its ends."""
-    steps = int(math.dist(a, b) / 12)
-    return [(a[0] + (b[0] - a[0]) * k / steps, a[1] + (b[1] - a[1]) * k / steps) for k in range(1, steps)]
 
 
 def _own(f: Frontier) -> float:
@@ -261,69 +206,17 @@ def _near_one(m: FrontierPoint) -> bool:
     return 0.9 < m.gradients < 1.1
 
 
-_Box = tuple[float, float, float, float]
-
-
-def _box(at: tuple[float, float], half: float) -> _Box:
-    return at[0] - half, at[1] - half, at[0] + half, at[1] + half
-
-
-def _text_box(text: str, x: float, y: float, align: str) -> _Box:
-    long = theme.text_width(text)
-    left = x if align == "left" else x - long if align == "right" else x - long / 2
-    return left, y - 9, left + long, y + 9
-
-
-def _free(
-    text: str, at: tuple[float, float], taken: Sequence[_Box], *, tries: int = 99
-) -> tuple[float, float, str] | None:
-    """A place beside the mark: right, left, above, below; None: all are taken."""
-    x, y = at
-    places = [(x + 15, y, "left"), (x - 15, y, "right"), (x + 10, y - 18, "left"), (x - 10, y - 18, "right")]
-    places += [(x, y - 20, "center"), (x, y + 20, "center"), (x + 10, y + 18, "left"), (x - 10, y + 18, "right")]
-    places += [(x, y - 38, "center"), (x + 12, y - 34, "left"), (x - 12, y - 34, "right")]
-    for px, py, align in places[:tries]:
-        box = _text_box(text, px, py, align)
-        inside = box[0] > 2 and box[2] < _WIDTH - 2 and box[1] > -4 and box[3] < _HEIGHT + 2
-        if inside and not any(_cross(box, other) for other in taken):
-            return px, py, align
-    return None
-
-
-def _cross(a: _Box, b: _Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _zone(f: Frontier, frame: _Frame, taken: Sequence[_Box]) -> list[alt.Chart]:
-    """What the grey corner is, in as many words as there is room for."""
-    full = ["no network here, unless", "its head is moved:", "vanishing gradients", "force bias"]
-    for lines, lift in ((full, 14.0), (full, 50.0), (["no network", "here"], 14.0), (["no network", "here"], 50.0)):
-        places = [(text, 12.0, _HEIGHT - lift - 19 * (len(lines) - 1 - k)) for k, text in enumerate(lines)]
-        if all(_in_zone(text, x, y, f, frame, taken) for text, x, y in places):
-            mark: Any = {"align": "left", "color": theme.SOFT, "fontSize": 13}
-            return [
-                alt.Chart(theme.data([{"text": text}]))
-                .mark_text(**mark)
-                .encode(x=alt.value(x), y=alt.value(y), text="text:N")
-                for text, x, y in places
-            ]
-    return []
-
-
-def _in_zone(text: str, x: float, y: float, f: Frontier, frame: _Frame, taken: Sequence[_Box]) -> bool:
-    """Whether the upper right corner of a text is in the grey, and the text over nothing else."""
-    g = frame.low * math.exp((x + theme.text_width(text)) / _WIDTH * math.log(frame.high / frame.low))
-    gamma = frame.top ** (1.0 - (y - 9) / _HEIGHT) - 1.0
-    inside = (1.0 + gamma) * g <= 1.0 + f.data_gamma
-    return inside and not any(_cross(_text_box(text, x, y, "left"), other) for other in taken)
-
-
-def _entries(f: Frontier) -> list[marks.Entry]:
-    found = [marks.Entry("as nonlinear as this network", _HERE, dash=(7, 4))]
+def _entries(f: Frontier) -> list[theme.Entry]:
+    own = f"this network: γ {theme.number(f.here.gamma)}, P {theme.number(f.here.nonlinearity)}"
+    found = [theme.Entry(own, _HERE, shape="circle"), theme.Entry("as nonlinear as this network", _HERE, dash=(7, 4))]
     if f.reached:
-        found.append(marks.Entry(f"tuned: {f.knob.replace('_', ' ')}", _KNOB, shape="circle"))
-    found.append(marks.Entry("remedy", _REMEDY, shape="diamond"))
-    return [*found, marks.Entry("first guesses only", _REMEDY, shape="diamond", filled=False)]
+        found.append(theme.Entry(f"tuned: {f.knob.replace('_', ' ')}", _KNOB, shape="circle"))
+    found.append(theme.Entry("remedy", _REMEDY, shape="circle"))
+    return [
+        *found,
+        theme.Entry("first guesses only", _REMEDY, shape="circle", filled=False),
+        theme.Entry("no network, unless its head is moved", _NEVER, shape="square"),
+    ]
 
 
 def _title(f: Frontier) -> str:

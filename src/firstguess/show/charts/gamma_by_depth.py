@@ -13,7 +13,7 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
-from firstguess.show.charts.theme import Row
+from firstguess.show.charts.theme import Entry, Row, key
 from firstguess.theory.predict import predict
 from firstguess.theory.prediction import DEEPLY_BIASED, EDGES, WORDS, Prediction
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 720, 440
 _GUTTER = 118  # pixels at the left for the words
 _SAME = 1e-6  # relative difference up to which curves are one line with all their names
-_LABEL = 34  # characters a line of the labels at the lines' ends
-_LINE = 18.0  # pixels a line of text
+_LABEL = 34  # characters of a name
 _END = 10  # pixels after the last layer
 _BANDS = ("#FFFFFF", "#FBF9F4", "#F7F3EA", "#EFE6D3")
 _MARKED = 40  # layers up to which every layer is marked
@@ -55,20 +54,6 @@ class GammaScale:
         """Where γ is drawn: itself, but ∞ at the top."""
         return self.top if gamma == math.inf else gamma
 
-    def pixel(self, gamma: float) -> float:
-        """Pixels from the top of the figure."""
-        low, top = self._bend(self.low), self._bend(self.top)
-        return HEIGHT * (top - self._bend(gamma)) / (top - low)
-
-    def gamma(self, pixel: float) -> float:
-        """The inverse of `pixel`."""
-        low, top = self._bend(self.low), self._bend(self.top)
-        bent = top - pixel / HEIGHT * (top - low)
-        return math.copysign(self.unit * math.expm1(min(abs(bent), 700.0)), bent)
-
-    def _bend(self, gamma: float) -> float:
-        return math.copysign(math.log1p(abs(gamma) / self.unit), gamma)
-
     def axis(self) -> alt.Y:
         """The axis of γ, upright."""
         return alt.Y("position:Q", title="Drift ratio γ of the pre-activations", **self.marks())
@@ -82,10 +67,8 @@ class GammaScale:
         words = f"datum.value < 1e6 ? {plain} : replace(format(datum.value, '~e'), '+', '')"
         if self.infinite:
             words = f"datum.value >= {0.999 * self.top} ? '∞' : {words}"
-        return {
-            "scale": alt.Scale(type="symlog", constant=self.unit, domain=[self.low, self.top], nice=False, zero=False),
-            "axis": alt.Axis(values=ticks, labelExpr=words, grid=False),
-        }
+        look: dict[str, Any] = {"type": "symlog", "constant": self.unit, "zero": False, "values": ticks}
+        return theme.axis([self.low, self.top], labelExpr=words, grid=False, **look)
 
 
 @dataclass
@@ -112,30 +95,22 @@ def gamma_by_depth_chart(
     # Short networks are drawn over long ones, with which they may coincide as far as they go.
     for index, line in sorted(enumerate(lines), key=lambda item: -len(item[1].gamma)):
         layers += curve(line.gamma, ", ".join(line.names), theme.colour(index), theme.dash(index), scale, x, y)
-    layers += _end_labels(lines, scale, longest)
+    layers += key([_entry(line, index) for index, line in enumerate(lines)], stacked=True)
     chart = theme.stacked(layers, WIDTH, HEIGHT)
     return theme.house(chart, title or _title(lines), _subtitle(list(named.values()), scale))
 
 
-def layers_of(pixels: float, longest: int) -> float:
-    """A distance on the axis of layers."""
-    return pixels * max(longest - 1, 1) / (WIDTH - _GUTTER - _END)
-
-
 def layer_axis(longest: int, output: int | None) -> alt.X:
     """The axis of layers, whose last is called by its name."""
-    step = next(s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if longest / s <= 8)
+    step = theme.round_step(longest, 8)
     ticks = [1, *range(step if step > 1 else 2, longest + 1, step)]
-    words = "replace(format(datum.value, ','), ',', ' ')"
+    words = theme.THOUSANDS
     if output is not None:
         ticks = [t for t in ticks if t <= output - max(1.0, 0.1 * output)] + [output]
         words = f"datum.value == {output} ? 'output' : {words}"
-    return alt.X(
-        "layer:Q",
-        title="Layer with weights, from the input to the output",
-        scale=alt.Scale(domain=[1 - layers_of(_GUTTER, longest), longest + layers_of(_END, longest)], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=words, labelFlush=False),
-    )
+    pixel = max(longest - 1, 1) / (WIDTH - _GUTTER - _END)
+    ends = theme.axis([1 - _GUTTER * pixel, longest + _END * pixel], values=ticks, labelExpr=words, labelFlush=False)
+    return alt.X("layer:Q", title="Layer with weights, from the input to the output", **ends)
 
 
 def bands(scale: GammaScale) -> list[alt.Chart]:
@@ -175,17 +150,8 @@ def curve(
          "text": theme.number(gamma[i])}
         for i in _shown(len(gamma))
     ]  # fmt: skip
-    tooltip = [
-        alt.Tooltip("curve:N", title="network"),
-        alt.Tooltip("layer:Q", title="layer"),
-        alt.Tooltip("text:N", title="γ"),
-    ]
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
-    marks: Any = {"filled": True, "size": 42, "opacity": 1} if len(gamma) <= _MARKED else {"size": 30, "opacity": 0}
-    return [
-        base.mark_line(color=colour, strokeWidth=3, strokeDash=dash),
-        base.mark_point(color=colour, **marks),
-    ]
+    tips = theme.tooltip("curve|network", "layer", "text|γ")
+    return theme.line(rows, x, y, colour, tips, dots=42 if len(gamma) <= _MARKED else 0, width=3, dash=dash)
 
 
 def _shown(length: int) -> list[int]:
@@ -254,76 +220,9 @@ def _lines(named: Mapping[str, Prediction]) -> list[_Line]:
     return lines
 
 
-def _end_labels(lines: Sequence[_Line], scale: GammaScale, longest: int) -> list[alt.Chart]:
-    """Names at the lines' ends, moved apart where they would overlap; thin lines lead to those that were moved."""
-    shown = [(i, line) for i, line in enumerate(lines) if not math.isnan(line.gamma[-1])]
-    values = [theme.number(line.gamma[-1]) for _, line in shown]
-    names = [_together(line.names) for _, line in shown]
-    blocks = [[*theme.wrapped(n, _LABEL, 4), f"γ = {v}"] for n, v in zip(names, values, strict=True)]
-    if sum(len(block) for block in blocks) * _LINE > HEIGHT:
-        blocks = [[f"{theme.shortened(n, _LABEL)}: γ = {v}"] for n, v in zip(names, values, strict=True)]
-    heights = [_LINE * len(block) + 4 for block in blocks]
-    ends = [scale.pixel(scale(line.gamma[-1])) for _, line in shown]
-    wanted = [min(end, HEIGHT + 8 - height / 2) for end, height in zip(ends, heights, strict=True)]
-    layers: list[alt.Chart] = []
-    for (index, line), block, end, at in zip(shown, blocks, ends, _apart(wanted, heights), strict=True):
-        last, colour = len(line.gamma), theme.colour(index)
-        label = {"layer": last, "position": scale.gamma(at), "label": "\n".join(block)}
-        text = alt.Chart(theme.data([label])).encode(x="layer:Q", y="position:Q", text="label:N")
-        if abs(at - end) > 3:
-            near, far = last + layers_of(6, longest), last + layers_of(19, longest)
-            leader = {"layer": near, "position": scale(line.gamma[-1]), "to layer": far, "to": scale.gamma(at)}
-            layers.append(
-                alt.Chart(theme.data([leader]))
-                .mark_rule(color=colour, strokeWidth=1)
-                .encode(x="layer:Q", y="position:Q", x2="to layer:Q", y2="to:Q")
-            )
-        layers += theme.halo(
-            text,
-            align="left",
-            baseline="middle",
-            dx=22,
-            dy=-_LINE * (len(block) - 1) / 2,
-            lineBreak="\n",
-            lineHeight=_LINE,
-            color=colour,
-            fontWeight="bold",
-        )
-    return layers
-
-
-def _together(names: Sequence[str]) -> str:
-    """Names in one text that is not broken inside a name, unless it is longer than a line."""
-    return ", ".join(name.replace(" ", "\N{NO-BREAK SPACE}") if len(name) < _LABEL else name for name in names)
-
-
-def _apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Centers of blocks of these heights, as near to the wanted ones as they can be without overlapping."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups: list[tuple[list[int], float]] = []  # blocks that touch, and the center of their stack
-    for i in order:
-        group, center = [i], wanted[i]
-        while groups:
-            above, middle = groups[-1]
-            gap = center - middle - 0.5 * sum(heights[k] for k in (*above, *group))
-            if gap >= 0:
-                break
-            groups.pop()
-            group = [*above, *group]
-            # each block would like its own wanted center: the stack takes the average of what they ask for
-            total, offset = 0.0, 0.0
-            for k in group:
-                total += wanted[k] - (offset + heights[k] / 2)
-                offset += heights[k]
-            center = total / len(group) + offset / 2
-        groups.append((group, center))
-    result = [0.0] * len(wanted)
-    for group, center in groups:
-        start = center - sum(heights[k] for k in group) / 2
-        for k in group:
-            result[k] = start + heights[k] / 2
-            start += heights[k]
-    return result
+def _entry(line: _Line, index: int) -> Entry:
+    names = theme.shortened(", ".join(line.names), 4 * _LABEL)
+    return Entry(f"{names}: γ = {theme.number(line.gamma[-1])}", theme.colour(index), theme.dash(index))
 
 
 def _title(lines: Sequence[_Line]) -> str:

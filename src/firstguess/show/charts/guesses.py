@@ -82,20 +82,12 @@ def guesses_chart(
         scale=alt.Scale(domain=[law.label for law in named], range=[theme.colour(i) for i in range(len(named))]),
         legend=alt.Legend(orient="top", direction="vertical", columns=1, symbolType="stroke", offset=30, padding=0),
     )
-    x = alt.X(
-        "fraction:Q",
-        title="Share of the data that an untrained network guesses to be of one class",
-        scale=alt.Scale(domain=[0, end], nice=False),
-        axis=alt.Axis(labelExpr=theme.PERCENT, tickCount=6),
-    )
+    title_of_x = "Share of the data that an untrained network guesses to be of one class"
+    x = alt.X("fraction:Q", title=title_of_x, **theme.axis([0, end], labelExpr=theme.PERCENT, tickCount=6))
     masses_only = not any(curves)
-    y = alt.Y(
-        "density:Q",
-        title="Probability" if masses_only else "Probability density",
-        scale=alt.Scale(domain=[0, top], nice=False),
-        axis=alt.Axis(tickCount=5, labelExpr=theme.PERCENT if masses_only else "datum.label"),
-    )
-    layers: list[alt.Chart] = [*_even_splits(classes, end)]
+    look = theme.axis([0, top], tickCount=5, labelExpr=theme.PERCENT if masses_only else "datum.label")
+    y = alt.Y("density:Q", title="Probability" if masses_only else "Probability density", **look)
+    layers: list[alt.Chart] = _even_splits(classes, x, end)
     texts: list[alt.Chart] = []
     for index, (law, curve) in enumerate(zip(named, curves, strict=True)):
         rows: list[Row] = [{"law": law.label, "fraction": g, "density": min(p, 4 * top), "exact": p} for g, p in curve]
@@ -104,7 +96,7 @@ def guesses_chart(
         arrow, text = _arrows(law, index, 0.94 * top, x, y, colours)
         layers += arrow
         texts += text
-    layers += [*texts, *_largest(named, end)]
+    layers += [*texts, *_largest(named, x, end)]
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
     return theme.house(chart, title or _title(named), _subtitle(laws, named, cut))
 
@@ -190,11 +182,7 @@ def _curve(law: _Law, rows: Sequence[Row], index: int, x: alt.X, y: alt.Y, colou
     few = law.guesses.points is not None and law.guesses.points <= _STEPS
     how: Any = "step" if few else "linear"
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, color=colours)
-    tooltip = [
-        alt.Tooltip("law:N", title="law"),
-        alt.Tooltip("fraction:Q", title="share", format=".3f"),
-        alt.Tooltip("exact:Q", title="density", format=".4g"),
-    ]
+    tooltip = theme.tooltip("law", "fraction|share|.3f", "exact|density|.4g")
     return [
         base.mark_area(interpolate=how, opacity=0.09, line=False, clip=True),
         base.mark_line(interpolate=how, strokeWidth=3, strokeDash=theme.dash(index), clip=True).encode(tooltip=tooltip),
@@ -232,46 +220,22 @@ def _arrows(
     ]
 
 
-def _even_splits(classes: Sequence[int], end: float) -> list[alt.Chart]:
-    rows = [{"fraction": 1 / m, "text": "even split"} for m in classes if 1 / m < end]
-    base = alt.Chart(theme.data(rows)).encode(x="fraction:Q")
-    return [
-        base.mark_rule(color="#8A8A8A", strokeDash=[2, 3], strokeWidth=1.5),
-        base.mark_text(align="center", dy=-9, baseline="bottom", color=theme.SOFT, fontSize=14).encode(
-            text="text:N", y=alt.value(5)
-        ),
-    ]
+def _even_splits(classes: Sequence[int], x: alt.X, end: float) -> list[alt.Chart]:
+    text: Any = {"align": "center", "dy": -9, "baseline": "bottom", "color": theme.SOFT}
+    places = [1 / m for m in classes if 1 / m < end]
+    return [layer for at in places for layer in theme.named_rule(x, at, "even split", 5, **text)]
 
 
-def _largest(named: Sequence[_Law], end: float) -> list[alt.Chart]:
+def _largest(named: Sequence[_Law], x: alt.X, end: float) -> list[alt.Chart]:
     """Marks of E max_c G_c, for more than two classes: for two it is just the larger half."""
+    many = {i: law.guesses.expected_max() for i, law in enumerate(named) if law.guesses.classes > 2 and not law.masses}
     layers: list[alt.Chart] = []
-    order = sorted(
-        (i for i, law in enumerate(named) if law.guesses.classes > 2 and not law.masses), key=lambda i: _place(named[i])
-    )
-    for height, index in enumerate(order):
-        place = _place(named[index])
-        near = place < 0.6 * end
+    for height, (index, place) in enumerate(sorted(many.items(), key=lambda item: item[1])):
+        near, ink = place < 0.6 * end, theme.colour(index)
+        text: Any = {"align": "left" if near else "right", "dx": 8 if near else -8, "color": ink}
         words = f"average largest share: {theme.percent(place)}"
-        row = {"fraction": place, "text": words, "law": named[index].label}
-        base = alt.Chart(theme.data([row])).encode(x="fraction:Q")
-        at = 24 + 26 * height
-        layers += [
-            base.mark_rule(color=theme.colour(index), strokeDash=[7, 4], strokeWidth=2).encode(
-                y=alt.value(at - 12), y2=alt.value(_HEIGHT)
-            ),
-            *theme.halo(
-                base.encode(text="text:N", y=alt.value(at)),
-                align="left" if near else "right",
-                dx=8 if near else -8,
-                color=theme.colour(index),
-            ),
-        ]
+        layers += theme.named_rule(x, place, words, 24 + 26 * height, dash=[7, 4], width=2, rule=ink, **text)
     return layers
-
-
-def _place(law: _Law) -> float:
-    return law.guesses.expected_max()
 
 
 def _title(named: Sequence[_Law]) -> str:

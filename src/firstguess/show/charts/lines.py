@@ -9,16 +9,14 @@ from typing import Any, Literal
 
 import altair as alt
 import numpy as np
-import numpy.typing as npt
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
-from firstguess.show.charts.marks import LINE, Entry, key_above
+from firstguess.show.charts.theme import LINE, Entry, Numbers, key_above
 
 _WIDTH, _HEIGHT = 420, 300
 _STEP = 6.0  # pixels between the points of two series that step aside
 _SYMLOG = "nearly linear up to 1, then logarithmic"  # Vega's symlog: log(1 + |x|), with the sign
-Numbers = Sequence[float] | npt.NDArray[Any]
 Scale = Literal["linear", "log", "symlog"]
 
 
@@ -74,18 +72,16 @@ def lines_chart(
             raise InvalidInput("as many x, y and errors", got=f"{len(s.x)}, {len(s.y)}", where=f"series {s.label!r}")
     labels = list(dict.fromkeys(s.label for s in everything))
     y_range = y_domain or _range(everything, rules or {}, y_scale)
-    x = alt.X(
-        "x:Q",
-        title=x_title,
-        scale=_scale(x_scale, x_domain or _ends(everything, x_scale)),
-        axis=_axis(x_scale, everything, along="x"),
-    )
     y_axis: Any = _axis(y_scale, everything, along="y")
     if percent:
         y_axis = alt.Axis(labelExpr=theme.PERCENT, tickCount=5)
     y_words: Any = [y_title, _SYMLOG] if y_scale == "symlog" else y_title
-    x_words: Any = f"{x_title} ({_SYMLOG})" if x_scale == "symlog" else x_title
-    x.title = x_words
+    x = alt.X(
+        "x:Q",
+        title=f"{x_title} ({_SYMLOG})" if x_scale == "symlog" else x_title,
+        scale=_scale(x_scale, x_domain or _ends(everything, x_scale)),
+        axis=_axis(x_scale, everything, along="x"),
+    )
     places = _places(everything, labels) if dodge else {}
     charts: list[Any] = []
     for index, (heading, series) in enumerate(named.items()):
@@ -129,11 +125,9 @@ def _range(series: Sequence[Series], rules: Mapping[str, float], scale: Scale) -
     return (0.0 if 0 <= low < 0.5 * high else low - room), high + room
 
 
-def _scale(kind: Scale, domain: tuple[float, float] | None) -> alt.Scale:
-    options: dict[str, Any] = {"type": kind, "nice": False} if kind != "linear" else {"nice": False}
-    if domain is not None:
-        options["domain"] = list(domain)
-    return alt.Scale(**options)
+def _scale(kind: Scale, domain: tuple[float, float]) -> alt.Scale:
+    options: dict[str, Any] = {"type": kind} if kind != "linear" else {}
+    return alt.Scale(domain=list(domain), nice=False, **options)
 
 
 def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) -> alt.Axis:
@@ -201,7 +195,7 @@ def _layers(
         low, high = (b - 2 * e, b + 2 * e) if math.isfinite(e) else (b, b)
         rows.append({"x": a, "y": b, "low": max(low, y_range[0]), "high": min(high, y_range[1]), "series": s.label})
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
-    tooltip = [alt.Tooltip("series:N"), alt.Tooltip("x:Q", format=".4~g"), alt.Tooltip("y:Q", format=".4~g")]
+    tooltip = theme.tooltip("series", "x|x|.4~g", "y|y|.4~g")
     found: list[alt.Chart] = []
     if s.mark != "points":
         dash = theme.DASHES[1] if s.mark == "dashed" else theme.dash(index)
@@ -251,7 +245,6 @@ def _entries(series: Sequence[Series], labels: list[str]) -> list[Entry]:
 # Panels of histograms, with the predicted probability of every bin drawn over them.
 
 _PANELS_WIDTH, _PANELS_HEIGHT = 250, 170
-_BARS = "#9CC7E3"
 _STEPS = (theme.PALETTE[1], theme.PALETTE[2], theme.PALETTE[3], theme.PALETTE[6])
 
 
@@ -300,15 +293,11 @@ def panels_chart(
     charts: list[Any] = []
     for i, (panel, top) in enumerate(zip(panels, tops, strict=True)):
         x = _x(panel, x_title if i + columns >= len(panels) else None, percent)
-        y = alt.Y(
-            "density:Q",
-            title="Probability density" if i % columns == 0 else None,
-            scale=alt.Scale(domain=[0, top], nice=False, clamp=True),
-            axis=alt.Axis(tickCount=3),
-        )
+        words = "Probability density" if i % columns == 0 else None
+        y = alt.Y("density:Q", title=words, **theme.axis([0, top], clamp=True, tickCount=3))
         charts.append(theme.stacked(_panels_layers(panel, top, names, x, y), width, height, title=_heading(panel)))
     has_bars = any(panel.density is not None for panel in panels)
-    entries = [Entry(bars, _BARS, shape="square")] if has_bars else []
+    entries = [Entry(bars, theme.PALE_BLUE, shape="square")] if has_bars else []
     entries += [Entry(name, _STEPS[i % 4], theme.DASHES[i % 4]) for i, name in enumerate(names)]
     grid: Any = alt.vconcat(key_above(entries), alt.concat(*charts, columns=columns, spacing=26), spacing=14)
     return theme.house(grid, title, subtitle, wide=min(columns, len(panels)) * width > 640)
@@ -332,11 +321,10 @@ def _highest(panel: Panel) -> float:
 
 
 def _x(panel: Panel, title: str | None, percent: bool) -> alt.X:
-    domain = [float(panel.edges[0]), float(panel.edges[-1])]
-    axis: Any = alt.Axis(tickCount=5)
-    if percent:
-        axis = alt.Axis(labelExpr=theme.PERCENT, values=[0, 0.5, 1], labelFlush=False)
-    return alt.X("from:Q", title=title, scale=alt.Scale(domain=domain, nice=False), axis=axis)
+    look: Any = (
+        {"labelExpr": theme.PERCENT, "values": [0, 0.5, 1], "labelFlush": False} if percent else {"tickCount": 5}
+    )
+    return alt.X("from:Q", title=title, **theme.axis([float(panel.edges[0]), float(panel.edges[-1])], **look))
 
 
 def _heading(panel: Panel) -> alt.TitleParams:
@@ -347,35 +335,12 @@ def _heading(panel: Panel) -> alt.TitleParams:
 
 
 def _panels_layers(panel: Panel, top: float, names: list[str], x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    edges = np.asarray(panel.edges, dtype=float)
     layers: list[alt.Chart] = []
     if panel.density is not None:
-        rows = [
-            {"from": a, "to": b, "density": min(float(v), 4 * top), "exact": float(v), "zero": 0.0}
-            for a, b, v in zip(edges.tolist(), edges[1:].tolist(), panel.density, strict=False)
-        ]
-        tooltip = [
-            alt.Tooltip("from:Q", format=".3~f"),
-            alt.Tooltip("to:Q", format=".3~f"),
-            alt.Tooltip("exact:Q", title="density", format=".4~g"),
-        ]
-        bars = alt.Chart(theme.data(rows)).mark_rect(color=_BARS, stroke="white", strokeWidth=0.7, clip=True)
-        layers.append(bars.encode(x=x, x2="to:Q", y=y, y2="zero:Q", tooltip=tooltip))
+        shown = np.minimum(panel.density, 4 * top)
+        layers.append(theme.bars(panel.edges, shown, x, y, {"exact": panel.density}, ["exact|density|.4~g"]))
     for index, name in enumerate(names):
         if name in panel.curves:
-            rows = _corners(edges, panel.curves[name], 4 * top)
-            line = alt.Chart(theme.data(rows)).mark_line(
-                color=_STEPS[index % 4], strokeWidth=2.2, strokeDash=theme.DASHES[index % 4], strokeJoin="miter",
-                clip=True,
-            )  # fmt: skip
-            layers.append(line.encode(x=x, y=y, order="order:Q"))
+            shown = np.minimum(panel.curves[name], 4 * top)
+            layers.append(theme.outline(panel.edges, shown, x, y, _STEPS[index % 4], theme.DASHES[index % 4], 2.2))
     return layers
-
-
-def _corners(edges: npt.NDArray[np.float64], values: Numbers, most: float) -> list[dict[str, float]]:
-    """A step for each bin, closed at both ends."""
-    corners = [(float(edges[0]), 0.0)]
-    for a, b, v in zip(edges, edges[1:], values, strict=False):
-        corners += [(float(a), float(v)), (float(b), float(v))]
-    corners.append((float(edges[-1]), 0.0))
-    return [{"from": a, "density": min(v, most), "order": k} for k, (a, v) in enumerate(corners)]

@@ -16,7 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.logits import Logits
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import theme
-from firstguess.show.charts.marks import Entry, heading, key_above
+from firstguess.show.charts.theme import Entry, heading, key_above
 
 SIZE = 330  # pixels of a cloud's panel, both ways
 _LAW = 130  # height of the margin's law
@@ -110,13 +110,10 @@ def logits_chart(
 
 def axes(reach: float, below: str | None, above: str | None) -> dict[str, Any]:
     """Two equal axes with their titles, which all layers of a plane must share: else none is shown."""
-    step = next(step for step in (1, 2, 3, 5, 10, 20, 50, 100, 1e9) if reach / step < 4)
+    step = theme.round_step(reach, 4)
     ticks = [step * k for k in range(-4, 5) if abs(step * k) <= reach]
-    scale, axis = alt.Scale(domain=[-reach, reach], nice=False), alt.Axis(values=ticks, grid=False, format="~g")
-    return {
-        "x": alt.X("x:Q", title=below, scale=scale, axis=axis),
-        "y": alt.Y("y:Q", title=above, scale=scale, axis=axis),
-    }
+    look = theme.axis([-reach, reach], values=ticks, grid=False, format="~g")
+    return {"x": alt.X("x:Q", title=below, **look), "y": alt.Y("y:Q", title=above, **look)}
 
 
 def sides(reach: float, plane: dict[str, Any]) -> list[alt.Chart]:
@@ -211,28 +208,17 @@ def _margin(
         {"x": float(a), "to": float(b), "y": float(h), "zero": 0.0, "ink": rival[0] if a + b > 0 else rival[1]}
         for a, b, h in zip(edges, edges[1:], heights, strict=False)
     ]
-    x = alt.X(
-        "x:Q",
-        title="Margin of the favoured class, in spreads",
-        scale=alt.Scale(domain=list(ends), nice=False),
-        axis=alt.Axis(tickCount=7, format="~g"),
-    )
-    y = alt.Y(
-        "y:Q",
-        title="Density" if first else None,
-        scale=alt.Scale(domain=[0, top], nice=False),
-        axis=alt.Axis(tickCount=3, labels=first),
-    )
+    x = alt.X("x:Q", title="Margin of the favoured class, in spreads", **theme.axis(ends, tickCount=7, format="~g"))
+    y = alt.Y("y:Q", title="Density" if first else None, **theme.axis([0, top], tickCount=3, labels=first))
     bars = alt.Chart(theme.data(rows)).mark_rect(stroke="white", strokeWidth=0.7, opacity=0.6)
     t = np.linspace(*ends, 160)
     normal = np.exp(-0.5 * (t - logits.distance) ** 2 - 0.5 * np.log(2 * np.pi))
     curve = [{"x": float(a), "y": float(b)} for a, b in zip(t, normal, strict=True)]
-    zero = alt.Chart(theme.data([{"x": 0.0, "text": "boundary"}])).encode(x=x)
+    text: Any = {"align": "right", "dx": -6, "color": theme.SOFT, "fontSize": 13}
     return [
         bars.encode(x=x, x2="to:Q", y=y, y2="zero:Q", color=alt.Color("ink:N", scale=None)),
         alt.Chart(theme.data(curve)).mark_line(color=theme.INK, strokeWidth=2).encode(x=x, y=y),
-        zero.mark_rule(color=theme.SOFT, strokeWidth=2),
-        *theme.halo(zero.encode(text="text:N", y=alt.value(8)), align="right", dx=-6, color=theme.SOFT, fontSize=13),
+        *theme.named_rule(x, 0.0, "boundary", 8, dash=[1, 0], width=2, rule=theme.SOFT, **text),
     ]
 
 
@@ -420,15 +406,9 @@ def _curve(steps: list[int], values: NDArray[np.float64], chosen: list[int], wor
         for s, v in zip(steps, values, strict=True)
         if math.isfinite(float(v))
     ]
-    ticks = [0, *(10**k for k in range(9) if 10**k <= steps[-1])]
-    x = alt.X(
-        "step:Q",
-        title="Step of training",
-        scale=alt.Scale(type="symlog", constant=1, domain=[0, steps[-1]], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr="format(datum.value, ',')", labelFlush=False),
-    )
+    x = theme.steps_axis(np.array(steps))
     ends = [min(0.0, float(np.nanmin(values))), 1.05 * max(0.1, float(np.nanmax(values)))]
-    y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=ends, nice=False), axis=alt.Axis(tickCount=4))
+    y = alt.Y("y:Q", title=None, **theme.axis(ends, tickCount=4))
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
     zero = alt.Chart(theme.data([{"y": 0.0}])).mark_rule(color=theme.SOFT, strokeDash=[2, 3]).encode(y=y)
     picked = alt.Chart(theme.data([row for row in rows if row["shown"]])).encode(x=x, y=y)

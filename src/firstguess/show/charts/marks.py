@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -12,19 +11,18 @@ import altair as alt
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.gamma_by_depth import GammaScale
+from firstguess.show.charts.theme import Entry, heading, key
 from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
-from firstguess.theory.shares.histograms import FloatArray, Histogram, pooled
+from firstguess.theory.shares.histograms import Histogram, pooled
 
 WIDTH = 520
 LATE = 0.75  # from here on a line's name is on its left
 MEASURED = theme.PALETTE[0]
-BARS = theme.PALE_BLUE  # the measured blue, lighter
 COLOURS = {"closed form": theme.PALETTE[1], "kernel": theme.PALETTE[2], "predicted": theme.PALETTE[1]}
 DASHES = {"closed form": [7, 4], "kernel": [1, 0], "predicted": [1, 0]}
 WIDTHS = {"closed form": 2.5, "kernel": 3.5, "predicted": 2.5}  # a solid line looks out from under dashes
 
-LINE = "M-2.2,0L2.2,0"  # the symbol of a line in a legend: longer than Vega's own, so that a dash can be seen
 _PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is allowed
 
 
@@ -37,27 +35,23 @@ def histogram_layers(
     """Measured bars, laws as outlines over them, and the key."""
     edges = histogram.edges
     marks: Any = {"tickCount": 6} if ticks is None else {"values": list(ticks)}
-    x = alt.X(
-        "from:Q",
-        title=x_title,
-        scale=alt.Scale(domain=[float(edges[0]), float(edges[-1])], nice=False),
-        axis=alt.Axis(labelExpr=theme.PERCENT, labelFlush=False, **marks),
-    )
+    ends = theme.axis([float(edges[0]), float(edges[-1])], labelExpr=theme.PERCENT, labelFlush=False, **marks)
+    x = alt.X("from:Q", title=x_title, **ends)
     unit = 10.0 ** round(math.log10(float(edges[-1] - edges[0]) / (len(edges) - 1)))  # bars may differ by a data point
-    y = alt.Y(
-        "density:Q",
-        title=f"Of the initializations, per {theme.percent(unit)} of the data",
-        scale=alt.Scale(domain=[0, histogram.top], nice=False),
-        axis=alt.Axis(
-            values=_ticks(histogram.top, unit), labelExpr=f"format({100 * unit} * datum.value, '.3~g') + ' %'"
-        ),
-    )
+    words = f"format({100 * unit} * datum.value, '.3~g') + ' %'"
+    look = theme.axis([0, histogram.top], values=_ticks(histogram.top, unit), labelExpr=words)
+    y = alt.Y("density:Q", title=f"Of the initializations, per {theme.percent(unit)} of the data", **look)
     layers: list[alt.Chart] = []
     if histogram.measured is not None:
-        layers.append(_bars(histogram, x, y, bars))
+        wide = edges[1:] - edges[:-1]
+        parts = {f"{law} part": heights * wide for law, heights in histogram.laws.items()}
+        more = {**histogram.laws, **parts, "part": histogram.heights["measured"] * wide}
+        tips = [f"part|{bars}, of the initializations|.3~%", *(f"{law} part|{law}|.3~%" for law in histogram.laws)]
+        layers.append(theme.bars(edges, histogram.heights["measured"], x, y, more, tips))
     # The first law on top: its dashes leave the solid ones below in sight where the two coincide.
-    layers += [_outline(name, edges, height, x, y) for name, height in reversed(list(histogram.laws.items()))]
-    seen = [Entry(bars, BARS, shape="square")] if histogram.measured is not None else []
+    for name, height in reversed(list(histogram.laws.items())):
+        layers.append(theme.outline(edges, height, x, y, COLOURS[name], DASHES[name], WIDTHS[name], reading=name))
+    seen = [Entry(bars, theme.PALE_BLUE, shape="square")] if histogram.measured is not None else []
     return [*layers, *key([*_lines(list(histogram.laws)), *seen])]
 
 
@@ -103,48 +97,6 @@ def mark(
         base.mark_rule(color=ink, strokeDash=dash, strokeWidth=width),
         *theme.halo(word, align="left" if near else "right", dx=7 if near else -7, color=ink),
     ]
-
-
-def _bars(histogram: Histogram, x: alt.X, y: alt.Y, name: str) -> alt.Chart:
-    edges, heights = histogram.edges, histogram.heights
-    rows = [
-        {
-            "from": float(edges[i]),
-            "to": float(edges[i + 1]),
-            "density": float(heights["measured"][i]),
-            "zero": 0.0,
-            "part": float(heights["measured"][i] * (edges[i + 1] - edges[i])),
-            **{law: float(heights[law][i]) for law in histogram.laws},
-            **{f"{law} part": float(heights[law][i] * (edges[i + 1] - edges[i])) for law in histogram.laws},
-        }
-        for i in range(len(edges) - 1)
-    ]
-    tooltip = [
-        alt.Tooltip("from:Q", title="from", format=".3f"),
-        alt.Tooltip("to:Q", title="to", format=".3f"),
-        alt.Tooltip("part:Q", title=f"{name}, of the initializations", format=".3~%"),
-        *(alt.Tooltip(f"{law} part:Q", title=law, format=".3~%") for law in histogram.laws),
-    ]
-    return (
-        alt.Chart(theme.data(rows))
-        .mark_rect(color=BARS, stroke="white", strokeWidth=1, clip=True)
-        .encode(x=x, x2="to:Q", y=y, y2="zero:Q", tooltip=tooltip)
-    )
-
-
-def _outline(name: str, edges: FloatArray, height: FloatArray, x: alt.X, y: alt.Y) -> alt.Chart:
-    """A step for each bin, closed at both ends: a line that goes through its corners."""
-    corners = [(float(edges[0]), 0.0)]
-    for a, b, h in zip(edges, edges[1:], height, strict=False):
-        corners += [(float(a), float(h)), (float(b), float(h))]
-    corners.append((float(edges[-1]), 0.0))
-    rows = [{"from": a, "density": b, "order": k, "reading": name} for k, (a, b) in enumerate(corners)]
-    mark: Any = {"strokeDash": DASHES[name], "strokeJoin": "miter", "strokeCap": "butt", "clip": True}
-    return (
-        alt.Chart(theme.data(rows))
-        .mark_line(color=COLOURS[name], strokeWidth=WIDTHS[name], **mark)
-        .encode(x=x, y=y, order="order:Q")
-    )
 
 
 # -- γ by layer ----------------------------------------------------------------------------------------------------
@@ -209,12 +161,7 @@ def _intervals(measured: Sequence[LayerMeasurement], offset: int, x: alt.X, y: a
         }
         for k, layer in enumerate(measured, start=1)
     ]
-    tooltip = [
-        alt.Tooltip("name:N", title="layer"),
-        alt.Tooltip("position:Q", title="measured γ", format=".4~g"),
-        alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
-        alt.Tooltip("high:Q", title="95 % to", format=".4~g"),
-    ]
+    tooltip = theme.tooltip("name|layer", "position|measured γ|.4~g", "low|95 % from|.4~g", "high|95 % to|.4~g")
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
     return [
         alt.Chart(theme.data(rows)).mark_rule(color=MEASURED, strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q"),
@@ -227,61 +174,6 @@ def _intervals(measured: Sequence[LayerMeasurement], offset: int, x: alt.X, y: a
 
 
 # -- Words ---------------------------------------------------------------------------------------------------------
-
-
-def heading(text: str) -> alt.TitleParams:
-    """The title of a panel."""
-    return alt.TitleParams(text, fontSize=17, fontWeight="normal", frame="group", offset=14)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of a legend: a name with a line of this dash, or with a symbol of this shape, filled or hollow."""
-
-    name: str
-    colour: str
-    dash: Sequence[int] = (1, 0)
-    shape: str = LINE
-    filled: bool = True
-
-
-def key(entries: Sequence[Entry], *, stacked: bool = False, width: float = 700) -> list[alt.Chart]:
-    """Vega's legend above the figure, in as many columns as fit into `width` pixels; `stacked`, in one.
-
-    A layer that draws nothing: the other layers keep their colours, whatever they are made of.
-    """
-    names = [entry.name for entry in entries]
-    longest = max((theme.text_width(name, 15) for name in names), default=0.0)
-    columns = 1 if stacked else max(1, min(len(names), int(width / (longest + 40))))
-    legend = alt.Legend(
-        title=None,
-        orient="top",
-        direction="horizontal",
-        columns=columns,
-        columnPadding=26,
-        padding=0,
-        symbolSize=120,
-        symbolStrokeWidth=2.5,
-        labelOffset=12,
-    )
-    of_entry: dict[str, list[Any]] = {
-        "stroke": [entry.colour for entry in entries],
-        "fill": [entry.colour if entry.filled else "white" for entry in entries],
-        "shape": [entry.shape for entry in entries],
-        "strokeDash": [list(entry.dash) for entry in entries],
-    }
-    channels: Any = zip(of_entry, (alt.Stroke, alt.Fill, alt.Shape, alt.StrokeDash), strict=True)
-    shown: Any = {
-        name: channel("name:N", scale=alt.Scale(domain=names, range=of_entry[name]), legend=legend)
-        for name, channel in channels
-    }
-    nothing = alt.Chart(theme.data([{"name": name} for name in names])).mark_point(size=0, opacity=1)
-    return [nothing.encode(x=alt.value(0), y=alt.value(0), **shown)]
-
-
-def key_above(entries: Sequence[Entry], *, width: float = 900) -> alt.LayerChart:
-    """The legend of several panels, to stand above them."""
-    return theme.stacked(key(entries, width=width), 1, 1)
 
 
 def _lines(names: Sequence[str]) -> list[Entry]:

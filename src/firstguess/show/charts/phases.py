@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import altair as alt
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
+from firstguess.show.charts.theme import Entry, key
 from firstguess.theory.phases.diagram import phase_diagram
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from firstguess.theory.phases.fixed_points import FixedPoint
 
 _WIDTH, _HEIGHT = 680, 440
-_LETTERS = 15  # size of labels on lines
 # Both run through near-white in the middle and differ in lightness as well as hue: blue to orange, teal to purple.
 _CORRELATION = ["#3B8BC4", "#86BADF", "#CCE2F0", "#FAF7F1", "#FAD9B2", "#F0AC6B", "#DD853F"]
 _GRADIENTS = ["#3A9C90", "#80C4B8", "#C8E4DE", "#F8F6F8", "#E2D3E9", "#C2A1D0", "#9D72B5"]
 
-Pixel: TypeAlias = tuple[float, float]
 Quantity = Literal["correlation", "gradients"]
 
 
@@ -39,7 +37,6 @@ class _Border:
     weight_vars: Array
     bias_vars: Array
     dash: list[int]
-    above: bool  # the side of the line on which its words stand
 
 
 def phase_diagram_chart(
@@ -70,27 +67,16 @@ def phase_diagram_chart(
     constant = float(np.ptp(diagram.c)) < 1e-9
     alike = float(np.mean(np.abs(diagram.c - np.median(diagram.c)) < 1e-9))
     shown: Quantity = color or ("gradients" if alike > 0.97 else "correlation")
-    frame = _Frame.of(diagram)
-    layers = [_heat(diagram, shown, frame)]
-    borders = _borders(diagram)
-    paths = [frame.path(_points(border, frame)) for border in borders]
-    for border in borders:
-        layers += _line(border, frame)
-    taken: list[Pixel] = []
-    place: list[alt.Chart] = []
-    if mark is not None and frame.holds(mark):
-        place, taken = _place(mark, [at for path in paths for at in path], frame)
-    for i, border in enumerate(borders):
-        others = [at for k, path in enumerate(paths) if k != i for at in path]
-        text, box = _words(border, paths[i], [*others, *taken], frame)
-        layers += text
-        taken += box
-    layers += place  # over the lines' words: it is what was asked for
-    layers += _names(diagram, [*taken, *(at for path in paths for at in path)], frame)
+    frame, borders = _Frame.of(diagram), _borders(diagram)
+    marked = mark is not None and frame.holds(mark)
+    layers = [_heat(diagram, shown, frame), *(layer for border in borders for layer in _line(border, frame))]
+    layers += _names(diagram, mark if marked else None, frame)
+    layers += _place(mark, frame) if mark is not None and marked else []
+    layers += key([Entry(border.words, theme.INK, border.dash) for border in borders], width=_WIDTH)
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
     lines = _subtitle(diagram, constant, frame)
     if mark is not None:
-        where = "Marked" if frame.holds(mark) else "Outside the figure"
+        where = "Marked" if marked else "Outside the figure"
         lines.append(f"{where}: {_own(mark)} ({mark.name}).")
     return theme.house(chart, title or _title(diagram, constant), lines)
 
@@ -111,38 +97,15 @@ class _Frame:
 
     def holds(self, point: FixedPoint) -> bool:
         """Whether a point is inside."""
-        x, y = self.pixel(point.weight_var, point.bias_var)
-        return 0 <= x <= _WIDTH and 0 <= y <= _HEIGHT
-
-    def pixel(self, weight_var: float, bias_var: float) -> Pixel:
-        across = (weight_var - self.x[0]) / (self.x[-1] - self.x[0])
-        up = (bias_var - self.y[0]) / (self.y[-1] - self.y[0])
-        return _WIDTH * float(across), _HEIGHT * (1 - float(up))
-
-    def point(self, x: float, y: float) -> dict[str, float]:
-        """The inverse of `pixel`."""
-        return {
-            "weight_var": float(self.x[0] + x / _WIDTH * (self.x[-1] - self.x[0])),
-            "bias_var": float(self.y[0] + (1 - y / _HEIGHT) * (self.y[-1] - self.y[0])),
-        }
-
-    def path(self, points: Sequence[tuple[float, float]]) -> list[Pixel]:
-        """A line in steps of about four pixels, as far as it is inside."""
-        at = [self.pixel(w, b) for w, b in points]
-        fine = at[-1:]
-        for (x0, y0), (x1, y1) in zip(at[-2::-1], at[:0:-1], strict=True):
-            parts = max(1, round(math.hypot(x1 - x0, y1 - y0) / 4))
-            fine += [(x1 + (x0 - x1) * k / parts, y1 + (y0 - y1) * k / parts) for k in range(1, parts + 1)]
-        return [(x, y) for x, y in reversed(fine) if 0 <= x <= _WIDTH and 0 <= y <= _HEIGHT]
+        return bool(self.x[0] <= point.weight_var <= self.x[-1] and self.y[0] <= point.bias_var <= self.y[-1])
 
     def axes(self) -> dict[str, Any]:
-        def scale(edges: Array) -> alt.Scale:
-            return alt.Scale(domain=[float(edges[0]), float(edges[-1])], nice=False, zero=False)
-
-        axis = alt.Axis(grid=False, domain=False, ticks=True, tickCount=6)
+        look: dict[str, Any] = {"grid": False, "domain": False, "ticks": True, "tickCount": 6}
+        ends = ([float(edges[0]), float(edges[-1])] for edges in (self.x, self.y))
+        x, y = (theme.axis(end, zero=False, **look) for end in ends)
         return {
-            "x": alt.X("weight_var:Q", title="Weight variance σw² (times fan-in)", scale=scale(self.x), axis=axis),
-            "y": alt.Y("bias_var:Q", title="Bias variance σb²", scale=scale(self.y), axis=axis),
+            "x": alt.X("weight_var:Q", title="Weight variance σw² (times fan-in)", **x),
+            "y": alt.Y("bias_var:Q", title="Bias variance σb²", **y),
         }
 
 
@@ -196,14 +159,10 @@ def _heat(diagram: PhaseDiagram, shown: Quantity, frame: _Frame) -> alt.Chart:
             scale=alt.Scale(type="log", domain=stops, range=_GRADIENTS, clamp=True, interpolate="rgb"),
             legend=_legend(ticks, "'× ' + format(datum.value, '.2~f')"),
         )
-    tooltip = [
-        alt.Tooltip("phase:N", title="phase"),
-        alt.Tooltip("weight_var:Q", title="weight variance", format=".4~g"),
-        alt.Tooltip("bias_var:Q", title="bias variance", format=".4~g"),
-        alt.Tooltip("c:Q", title="correlation c*", format=".4~g"),
-        alt.Tooltip("gamma:N", title="drift ratio γ"),
-        alt.Tooltip("chi:Q", title="gradients χ", format=".4~g"),
-    ]
+    tooltip = theme.tooltip(
+        "phase", "weight_var|weight variance|.4~g", "bias_var|bias variance|.4~g", "c|correlation c*|.4~g",
+        "gamma|drift ratio γ", "chi|gradients χ|.4~g",
+    )  # fmt: skip
     axes = frame.axes()
     where = {"x": axes["x"].copy(), "y": axes["y"].copy()}
     where["x"].shorthand, where["y"].shorthand = "x:Q", "y:Q"
@@ -227,14 +186,10 @@ def _borders(diagram: PhaseDiagram) -> list[_Border]:
     order = np.argsort(at)
     at, edge, variance, neutrality = at[order], edge[order], variance[order], neutrality[order]
     same = bool(np.allclose(edge, variance, rtol=1e-9, atol=0))
-    words = "gradients keep their size (edge of chaos)"
-    if same:
-        words = "gradients and variance keep their size (edge of chaos)"
-    left = bool(np.nanmin(variance) < np.nanmin(edge)) if np.isfinite(variance).any() and not same else True
-    borders = [_Border(words, edge, at, [1, 0], above=not left if np.isfinite(variance).any() and not same else True)]
-    if not same:
-        borders.append(_Border("variance keeps its size", variance, at, [8, 5], above=left))
-    borders.append(_Border("neutrality: c* = ½", neutrality, at, [2, 4], above=False))
+    words = f"gradients {'and variance ' * same}keep their size (edge of chaos)"
+    borders = [_Border(words, edge, at, [1, 0])]
+    borders += [] if same else [_Border("variance keeps its size", variance, at, [8, 5])]
+    borders.append(_Border("neutrality: c* = ½", neutrality, at, [2, 4]))
     return [border for border in borders if np.isfinite(border.weight_vars).any()]
 
 
@@ -263,101 +218,53 @@ def _own(mark: FixedPoint) -> str:
     return f"σw² {theme.number(mark.weight_var)}, σb² {theme.number(mark.bias_var)}"
 
 
-def _place(mark: FixedPoint, lines: Sequence[Pixel], frame: _Frame) -> tuple[list[alt.Chart], list[Pixel]]:
-    """A network's own place with its variances where they cover least of the lines, and the pixels that they take."""
-    x, y = frame.pixel(mark.weight_var, mark.bias_var)
-    length = theme.text_width(_own(mark), _LETTERS)
-    choices: list[tuple[int, int, int, list[Pixel]]] = []
-    for side, up in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
-        box = [(x + side * t, y - 14 * up) for t in np.linspace(13, 13 + length, 20).tolist()]
-        outside = sum(not (0 <= a <= _WIDTH and 8 <= b <= _HEIGHT - 8) for a, b in box)
-        covered = sum(any(math.dist(p, q) < 12 for q in lines) for p in box)
-        choices.append((3 * outside + covered, side, up, box))
-    _, side, up, box = min(choices, key=lambda choice: choice[0])
+def _place(mark: FixedPoint, frame: _Frame) -> list[alt.Chart]:
+    """A network's own place with its variances, towards the middle of the figure."""
     row = {"weight_var": mark.weight_var, "bias_var": mark.bias_var, "text": _own(mark)}
     base = alt.Chart(theme.data([row])).encode(**frame.axes())
     dot: Any = {"filled": True, "size": 150, "opacity": 1, "color": theme.INK, "stroke": "white", "strokeWidth": 2}
-    style: Any = {"align": "left" if side > 0 else "right", "dx": 11 * side, "dy": -14 * up, "fontWeight": "bold"}
-    text = theme.halo(base.encode(text="text:N"), **style, baseline="middle", fontSize=_LETTERS)
-    return [base.mark_point(**dot), *text], [*((a, b + up) for a, b in box for up in (-9, 0, 9)), (x, y)]
+    left = mark.weight_var < (frame.x[0] + frame.x[-1]) / 2
+    up = 1 if mark.bias_var < (frame.y[0] + frame.y[-1]) / 2 else -1
+    style: Any = {"align": "left" if left else "right", "dx": 11 if left else -11, "dy": -14 * up, "fontWeight": "bold"}
+    return [base.mark_point(**dot), *theme.halo(base.encode(text="text:N"), **style, baseline="middle", fontSize=15)]
 
 
-def _words(
-    border: _Border, path: Sequence[Pixel], taken: Sequence[Pixel], frame: _Frame
-) -> tuple[list[alt.Chart], list[Pixel]]:
-    """A line's words along it, where they cover least, and the place they take."""
-    length = theme.text_width(border.words, _LETTERS)
-    way = np.concatenate([[0.0], np.cumsum([math.dist(p, q) for p, q in pairwise(path)])])
-    total = float(way[-1]) if path else 0.0
-    if len(path) < 3 or total < 0.5 * length:  # next to nothing of the line is visible
-        return [], []
-    half = min(length, total) / 2
-    # Toward the upper end, where lines that start together are apart, but clear of the frame.
-    best = min(0.62 * total, total - half - 14)
-    choices: list[tuple[float, list[Pixel], float]] = []
-    for middle in (max(half, best), *np.linspace(half, total - half, 12).tolist()):
-        first, last = (min(int(np.searchsorted(way, middle + s * half)), len(path) - 1) for s in (-1, 1))
-        (x0, y0), (x1, y1) = path[first], path[last]
-        angle = math.atan2(y1 - y0, x1 - x0)
-        if not -math.pi / 2 - 1e-6 <= angle <= math.pi / 2:
-            angle -= math.copysign(math.pi, angle)
-        along, up = (math.cos(angle), math.sin(angle)), (math.sin(angle), -math.cos(angle))
-        center = ((x0 + x1) / 2, (y0 + y1) / 2)
-        for side in (1, -1):
-            # how far the line bends into its words
-            bend = max(side * ((x - center[0]) * up[0] + (y - center[1]) * up[1]) for x, y in path[first : last + 1])
-            off = side * (max(bend, 0.0) + 13)
-            box = [
-                (center[0] + t * along[0] + off * up[0], center[1] + t * along[1] + off * up[1])
-                for t in np.linspace(-length / 2, length / 2, max(3, round(length / 8))).tolist()
-            ]
-            outside = sum(not (8 <= x <= _WIDTH - 8 and 8 <= y <= _HEIGHT - 8) for x, y in box)
-            covered = sum(any(math.dist(p, q) < 13 for q in taken) for p in box)
-            wrong_side = 0.5 * ((side > 0) != border.above)
-            choices.append((3.0 * outside + covered + wrong_side, box, angle))
-    _, box, angle = min(choices, key=lambda choice: choice[0])
-    middle_x, middle_y = (box[0][0] + box[-1][0]) / 2, (box[0][1] + box[-1][1]) / 2
-    row = {**frame.point(middle_x, middle_y), "text": border.words}
-    text = alt.Chart(theme.data([row])).encode(**frame.axes(), text="text:N")
-    degrees = math.degrees(angle) % 360
-    return theme.halo(text, angle=degrees, align="center", baseline="middle", fontSize=_LETTERS), box
-
-
-def _names(diagram: PhaseDiagram, taken: Sequence[Pixel], frame: _Frame) -> list[alt.Chart]:
+def _names(diagram: PhaseDiagram, mark: FixedPoint | None, frame: _Frame) -> list[alt.Chart]:
     """The phases' names, each in a wide place of its region; none where there is no room."""
     names = diagram.names[np.ix_(frame.rows, frame.columns)]
+    free = np.ones(names.shape, dtype=bool)
+    if mark is not None:
+        row = int(np.searchsorted(frame.y, mark.bias_var)) - 1
+        free[max(row, 0), max(int(np.searchsorted(frame.x, mark.weight_var)) - 1, 0)] = False
     layers: list[alt.Chart] = []
     for name in np.unique(names):
         for width in (24, 13):
             words = theme.wrapped(str(name), width, 4)
-            place = _room(names == name, words, taken, frame)
+            place = _room((names == name) & free, words, frame)
             if place is None:
                 continue
-            row = {**frame.point(*place), "text": "\n".join(words)}
-            text = alt.Chart(theme.data([row])).encode(**frame.axes(), text="text:N")
-            mark: Any = {"lineBreak": "\n", "lineHeight": 19, "dy": -9.5 * (len(words) - 1), "baseline": "middle"}
-            layers.append(text.mark_text(**mark, fontSize=15, fontWeight="bold", opacity=0.8))
+            text = alt.Chart(theme.data([{**place, "text": "\n".join(words)}])).encode(**frame.axes(), text="text:N")
+            look: Any = {"lineBreak": "\n", "lineHeight": 19, "dy": -9.5 * (len(words) - 1), "baseline": "middle"}
+            layers += theme.halo(text, **look, fontSize=15, fontWeight="bold")
             break
     return layers
 
 
-def _room(region: NDArray[np.bool_], words: Sequence[str], taken: Sequence[Pixel], frame: _Frame) -> Pixel | None:
-    """The place nearest to the middle of the widest part of a region in which a text covers nothing."""
+def _room(region: NDArray[np.bool_], words: Sequence[str], frame: _Frame) -> dict[str, float] | None:
+    """The place nearest to the middle of the figure in which a text fits into a region."""
     from scipy import ndimage
 
     wide, high = max(len(w) for w in words) * 8.2 + 16, 19.0 * len(words) + 10
-    x = [frame.pixel(float(v), 0.0)[0] for v in 0.5 * (frame.x[1:] + frame.x[:-1])]
-    y = [frame.pixel(0.0, float(v))[1] for v in 0.5 * (frame.y[1:] + frame.y[:-1])]
+    many, few = region.shape
     # Distances to the border, in units of the text's width and height: it needs a half of each.
-    steps = (_HEIGHT / len(y) / high, _WIDTH / len(x) / wide)
+    steps = (_HEIGHT / many / high, _WIDTH / few / wide)
     depth = cast("Array", ndimage.distance_transform_edt(np.pad(region, 1), steps))[1:-1, 1:-1]
-    fits = [(float(min(depth[j, i], 1.0)), x[i], y[j]) for j, i in np.argwhere(depth >= 0.5)]
-    fits.sort(key=lambda place: (-round(place[0], 1), math.hypot(place[1] - _WIDTH / 2, place[2] - _HEIGHT / 2)))
-    points = np.array(taken).reshape(-1, 2)
-    for _, a, b in fits:
-        if not np.any((np.abs(points[:, 0] - a) < wide / 2) & (np.abs(points[:, 1] - b) < high / 2)):
-            return a, b
-    return None
+    fits = [(-round(float(min(depth[j, i], 1.0)), 1), math.hypot(j / many - 0.5, i / few - 0.5), i, j)
+            for j, i in np.argwhere(depth >= 0.5).tolist()]  # fmt: skip
+    if not fits:
+        return None
+    *_, i, j = min(fits)
+    return {"weight_var": float(frame.x[i : i + 2].mean()), "bias_var": float(frame.y[j : j + 2].mean())}
 
 
 def _title(diagram: PhaseDiagram, constant: bool) -> str:

@@ -6,9 +6,12 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import altair as alt
+import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.text import percent, percents, spaced
 
@@ -16,6 +19,7 @@ __all__ = ["percent", "percents", "spaced"]  # beside what is defined here
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart
 Row: TypeAlias = Mapping[str, Any]
+Numbers: TypeAlias = Sequence[float] | NDArray[Any]
 
 # Okabe & Ito (2008), told apart by all common kinds of colour vision; its yellow is too pale for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
@@ -75,7 +79,7 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-_LEGENDS = ("stroke", "fill", "shape", "strokeDash")  # what `marks.key` is made of
+_LEGENDS = ("stroke", "fill", "shape", "strokeDash")  # what `key` is made of
 NARROW = 290  # pixels of a figure on a phone: with its axis it fits 360
 
 
@@ -105,12 +109,170 @@ def data(rows: Sequence[Row]) -> Any:
 
 
 PERCENT = "format(100 * datum.value, '~g') + ' %'"  # labels of an axis of shares
+THOUSANDS = "replace(format(datum.value, ','), /,/g, ' ')"  # labels of an axis of counts
+
+
+_OF_SCALES = ("clamp", "constant", "type", "zero")
+
+
+def axis(domain: Sequence[float], /, **options: Any) -> dict[str, Any]:
+    """Scale and axis of numbers: the scale ends where `domain` does; options are those of Vega's scales and axes."""
+    own = {name: options.pop(name) for name in _OF_SCALES if name in options}
+    return {"scale": alt.Scale(domain=list(domain), nice=False, **own), "axis": alt.Axis(**options)}
+
+
+def steps_axis(steps: NDArray[np.int64]) -> alt.X:
+    """Steps of training, logarithmic from 0 on; linear where training was resumed and has no start to look at."""
+    first, last = int(steps.min()), max(int(steps.max()), int(steps.min()) + 1)
+    look: dict[str, Any] = {"tickCount": 6}
+    if first == 0:
+        ticks = [0, *(10**k for k in range(9) if 10**k <= last)]
+        look = {"type": "symlog", "constant": 1, "values": ticks, "labelFlush": False}
+    return alt.X("step:Q", title="Step of training", **axis([first, last], labelExpr=THOUSANDS, **look))
+
+
+def round_step(last: float, most: int) -> int:
+    """The least of 1, 2, 5, 10, 20, … of which at most `most` steps lead to `last`."""
+    return next(m * 10**k for k in range(9) for m in (1, 2, 5) if last / (m * 10**k) <= most)
+
+
+def tooltip(*fields: str) -> list[alt.Tooltip]:
+    """Fields of a tooltip, each "field", "field|title" or, of a number, "field|title|format"."""
+    found: list[alt.Tooltip] = []
+    for field in fields:
+        name, title, form = (*field.split("|"), "", "")[:3]
+        look: Any = {"format": form} if form else {}
+        found.append(alt.Tooltip(f"{name}:{'Q' if form else 'N'}", title=title or name, **look))
+    return found
 
 
 def halo(text: alt.Chart, **mark: Any) -> list[alt.Chart]:
     """A text mark that stays legible on lines and fills: once as a white outline, once as it is."""
     outline: dict[str, Any] = {**mark, "color": "white", "stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
     return [text.mark_text(**outline), text.mark_text(**mark)]
+
+
+def text_at(text: str, x: float, y: float, **mark: Any) -> alt.Chart:
+    """Lines of text at these pixels, the first one there."""
+    look: dict[str, Any] = {"align": "left", "baseline": "middle", "lineBreak": "\n", "lineHeight": 18, **mark}
+    word = alt.Chart(data([{"text": text}])).mark_text(**look)
+    return word.encode(x=alt.value(x), y=alt.value(y), text="text:N")
+
+
+def numbered(base: alt.Chart, ink: str, *, hollow: bool = False) -> list[alt.Chart]:
+    """A disc at each row, with its "number" in it: numbers on a figure never collide, names would."""
+    disc: Any = {"stroke": ink, "strokeWidth": 2} if hollow else {"stroke": "white"}
+    text = base.mark_text(color=ink if hollow else "white", fontWeight="bold", fontSize=13, baseline="middle", dy=1)
+    fill = base.mark_point(shape="circle", filled=True, size=300, opacity=1, fill="white" if hollow else ink, **disc)
+    return [fill, text.encode(text="number:N")]
+
+
+def named_rule(
+    axis: alt.X | alt.Y, at: float, text: str, along: float, *, dash: Sequence[int] = (2, 3), width: float = 1.5,
+    rule: str = "#8A8A8A", **mark: Any,
+) -> list[alt.Chart]:  # fmt: skip
+    """A line across the figure at a value of an axis, and its name `along` pixels from the line's beginning."""
+    own, other = ("x", "y") if isinstance(axis, alt.X) else ("y", "x")
+    field = str(cast("Any", axis).shorthand).partition(":")[0]
+    base = alt.Chart(data([{field: at, "text": text}])).encode(**{own: axis})
+    word = base.encode(text="text:N", **{other: alt.value(along)})
+    return [base.mark_rule(color=rule, strokeDash=list(dash), strokeWidth=width), *halo(word, **mark)]
+
+
+def line(
+    rows: Sequence[Row], x: alt.X, y: alt.Y, ink: str, tips: Sequence[alt.Tooltip], *, band: float = 0.0,
+    dots: float = 46, width: float = 2.5, dash: Sequence[int] = (1, 0),
+) -> list[alt.Chart]:  # fmt: skip
+    """A line through the rows, over a band from "low" to "high" of this opacity, with dots of this size (0: unseen)."""
+    base = alt.Chart(data(rows)).encode(x=x, y=y)
+    area = [base.mark_area(color=ink, opacity=band, clip=True).encode(y="low:Q", y2="high:Q")] if band else []
+    point: Any = {"filled": True, "color": ink, "size": dots or 24, "opacity": 1 if dots else 0}
+    curve = base.mark_line(color=ink, strokeWidth=width, strokeDash=list(dash), clip=True)
+    return [*area, curve, base.mark_point(**point).encode(tooltip=list(tips))]
+
+
+LINE = "M-2.2,0L2.2,0"  # the symbol of a line in a legend: longer than Vega's own, so that a dash can be seen
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a legend: a name with a line of this dash, or with a symbol of this shape, filled or hollow."""
+
+    name: str
+    colour: str
+    dash: Sequence[int] = (1, 0)
+    shape: str = LINE
+    filled: bool = True
+
+
+def key(entries: Sequence[Entry], *, stacked: bool = False, width: float = 700) -> list[alt.Chart]:
+    """Vega's legend above the figure, in as many columns as fit into `width` pixels; `stacked`, in one.
+
+    A layer that draws nothing: the other layers keep their colours, whatever they are made of.
+    """
+    names = [entry.name for entry in entries]
+    longest = max((text_width(name, 15) for name in names), default=0.0)
+    columns = 1 if stacked else max(1, min(len(names), int(width / (longest + 40))))
+    legend = alt.Legend(
+        title=None,
+        orient="top",
+        direction="horizontal",
+        columns=columns,
+        columnPadding=26,
+        padding=0,
+        symbolSize=120,
+        symbolStrokeWidth=2.5,
+        labelOffset=12,
+    )
+    of_entry: dict[str, list[Any]] = {
+        "stroke": [entry.colour for entry in entries],
+        "fill": [entry.colour if entry.filled else "white" for entry in entries],
+        "shape": [entry.shape for entry in entries],
+        "strokeDash": [list(entry.dash) for entry in entries],
+    }
+    channels: Any = zip(of_entry, (alt.Stroke, alt.Fill, alt.Shape, alt.StrokeDash), strict=True)
+    shown: Any = {
+        name: channel("name:N", scale=alt.Scale(domain=names, range=of_entry[name]), legend=legend)
+        for name, channel in channels
+    }
+    nothing = alt.Chart(data([{"name": name} for name in names])).mark_point(size=0, opacity=1)
+    return [nothing.encode(x=alt.value(0), y=alt.value(0), **shown)]
+
+
+def key_above(entries: Sequence[Entry], *, width: float = 900) -> alt.LayerChart:
+    """The legend of several panels, to stand above them."""
+    return stacked(key(entries, width=width), 1, 1)
+
+
+def heading(text: str) -> alt.TitleParams:
+    """The title of a panel."""
+    return alt.TitleParams(text, fontSize=17, fontWeight="normal", frame="group", offset=14)
+
+
+def bars(
+    edges: Numbers, heights: Numbers, x: alt.X, y: alt.Y, more: Mapping[str, Numbers], tips: Sequence[str]
+) -> alt.Chart:
+    """Bars of a histogram; `more` numbers of each bin are for the tooltip."""
+    rows = [
+        {"from": float(edges[i]), "to": float(edges[i + 1]), "density": float(height), "zero": 0.0}
+        | {name: float(values[i]) for name, values in more.items()}
+        for i, height in enumerate(heights)
+    ]
+    base = alt.Chart(data(rows)).mark_rect(color=PALE_BLUE, stroke="white", strokeWidth=1, clip=True)
+    return base.encode(x=x, x2="to:Q", y=y, y2="zero:Q", tooltip=tooltip("from|from|.3f", "to|to|.3f", *tips))
+
+
+def outline(
+    edges: Numbers, heights: Numbers, x: alt.X, y: alt.Y, ink: str, dash: Sequence[int], width: float, **more: str
+) -> alt.Chart:
+    """A step for each bin, closed at both ends: a line that goes through its corners."""
+    corners = [(float(edges[0]), 0.0)]
+    for a, b, h in zip(edges, edges[1:], heights, strict=False):
+        corners += [(float(a), float(h)), (float(b), float(h))]
+    corners.append((float(edges[-1]), 0.0))
+    rows = [{"from": a, "density": b, "order": k, **more} for k, (a, b) in enumerate(corners)]
+    mark: Any = {"strokeDash": list(dash), "strokeJoin": "miter", "strokeCap": "butt", "clip": True}
+    return alt.Chart(data(rows)).mark_line(color=ink, strokeWidth=width, **mark).encode(x=x, y=y, order="order:Q")
 
 
 def colour(index: int) -> str:

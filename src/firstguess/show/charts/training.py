@@ -19,7 +19,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.text import spaced
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.show.charts import theme
-from firstguess.show.charts.marks import LINE, Entry, heading, key
+from firstguess.show.charts.theme import LINE, Entry, heading, key
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.training.curves import FAVOURED, HIGH, LOW, OTHERS, Absorption, Curve, Curves
 from firstguess.theory.training.runs import KernelSpectrum, spectrum
@@ -51,7 +51,7 @@ def training_chart(
     if not named:
         raise InvalidInput("at least one run", got="none", where="training_chart", hint="training_chart({'gd': t})")
     steps = np.concatenate([run.curves.largest.steps for run in named.values()])
-    x = _steps_axis(steps)
+    x = theme.steps_axis(steps)
     shares: list[Any] = _absorbed_at(next(iter(named.values())).absorption.level)
     scores: list[Any] = []
     alone = len(named) == 1
@@ -97,21 +97,8 @@ def _shape(named: Mapping[str, Trained], run: Trained) -> str:
 
 def _absorbed_at(level: float) -> list[Any]:
     """The share at which the bias counts as absorbed."""
-    base = alt.Chart(theme.data([{"share": level, "text": f"absorbed: {100 * level:.0f} %", "step": 0}]))
-    rule = base.mark_rule(color=theme.SOFT, strokeDash=[2, 3], strokeWidth=1.5).encode(y="share:Q")
-    word = base.encode(x="step:Q", y="share:Q", text="text:N")
-    return [rule, *theme.halo(word, align="left", dx=4, dy=12, color=theme.SOFT)]
-
-
-def _steps_axis(steps: NDArray[np.int64]) -> alt.X:
-    last = int(steps.max())
-    ticks = [0, *(10**k for k in range(9) if 10**k <= last)]
-    return alt.X(
-        "step:Q",
-        title="Step of training",
-        scale=alt.Scale(type="symlog", constant=1, domain=[0, last], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr="format(datum.value, ',')", labelFlush=False),
-    )
+    text: Any = {"align": "left", "dx": 4, "dy": 12, "color": theme.SOFT}
+    return theme.named_rule(alt.Y("share:Q"), level, f"absorbed: {100 * level:.0f} %", 0, rule=theme.SOFT, **text)
 
 
 def _curve(curve: Curve, look: _Look, x: alt.X, *, band: bool) -> list[Any]:
@@ -122,14 +109,8 @@ def _curve(curve: Curve, look: _Look, x: alt.X, *, band: bool) -> list[Any]:
         for s, m, a, b, e in zip(curve.steps, curve.mean, curve.low, curve.high, errors, strict=True)
         if np.isfinite(m)
     ]
-    y = alt.Y("mean:Q", title=None, scale=alt.Scale(domain=[0, 1], nice=False), axis=alt.Axis(labelExpr=theme.PERCENT))
-    tooltip = [
-        alt.Tooltip("run:N", title="of"),
-        alt.Tooltip("step:Q"),
-        alt.Tooltip("mean:Q", format=".1%"),
-        alt.Tooltip("low:Q", title="5 % are below", format=".1%"),
-        alt.Tooltip("high:Q", title="5 % are above", format=".1%"),
-    ]
+    y = alt.Y("mean:Q", title=None, **theme.axis([0, 1], labelExpr=theme.PERCENT))
+    tooltip = theme.tooltip("run|of", "step", "mean|mean|.1%", "low|5 % are below|.1%", "high|5 % are above|.1%")
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
     ink: Any = {"color": look.colour}
     if look.points:
@@ -184,7 +165,6 @@ def _subtitle(named: Mapping[str, Trained]) -> list[str]:
 
 _ABSORPTION_WIDTH, _ABSORPTION_HEIGHT = 620, 420
 _LEAST = 0.5  # steps: shorter times are drawn here, a logarithm has no 0
-_LINE = 18.0  # pixels a label
 
 Times = Mapping[str, Mapping[int, Absorption]]
 
@@ -210,45 +190,31 @@ def absorption_chart(
     top = max([10.0, *finite]) * 1.5
     low = max(_LEAST, 0.7 * min([top, *finite]))
     depths = sorted({depth for family in (*times.values(), *seen.values()) for depth in family})
-    x = alt.X(
-        "depth:Q",
-        title="Hidden layers",
-        scale=alt.Scale(domain=[min(0, depths[0]), depths[-1] * 1.02], nice=False),
-        axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
-    )
-    y = alt.Y(
-        "median:Q",
-        title="Steps until the bias is absorbed",
-        scale=alt.Scale(type="log", domain=[low, top], nice=False, clamp=True),
-        axis=alt.Axis(
-            values=[10.0**k for k in range(-1, 10) if low <= 10.0**k <= top],
-            labelExpr="format(datum.value, ',')",
-            grid=True,
-        ),
-    )
+    look = theme.axis([min(0, depths[0]), depths[-1] * 1.02], tickMinStep=1, tickCount=8, format="d")
+    x = alt.X("depth:Q", title="Hidden layers", **look)
+    ticks = [10.0**k for k in range(-1, 10) if low <= 10.0**k <= top]
+    look = theme.axis([low, top], type="log", clamp=True, values=ticks, labelExpr=theme.THOUSANDS, grid=True)
+    y = alt.Y("median:Q", title="Steps until the bias is absorbed", **look)
     layers: list[Any] = []
-    ends: list[tuple[float, str, str]] = []
+    entries: list[Entry] = []
+    tips = theme.tooltip(*_TIPS)
     for index, (name, family) in enumerate(times.items()):
         ink, rows = theme.colour(index), _rows(name, family, low, top)
-        base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=_tooltip())
-        if len(times) == 1:  # bands of several families hide each other
-            layers.append(base.mark_area(color=ink, opacity=0.12).encode(y="low:Q", y2="high:Q"))
-        layers.append(base.mark_line(color=ink, strokeWidth=3, strokeDash=theme.dash(index)))
+        band = 0.12 if len(times) == 1 else 0.0  # bands of several families hide each other
+        layers += theme.line(rows, x, y, ink, tips, band=band, dots=0, width=3, dash=theme.dash(index))
         if name in seen:
-            dots = alt.Chart(theme.data(_rows(name, seen[name], low, top))).encode(x=x, y=y, tooltip=_tooltip())
+            dots = alt.Chart(theme.data(_rows(name, seen[name], low, top))).encode(x=x, y=y, tooltip=tips)
             mark: Any = {"filled": True, "size": 90, "opacity": 1, "stroke": "white", "strokeWidth": 1}
             layers.append(dots.mark_point(color=ink, **mark))
-        ends.append((rows[-1]["median"], name, ink))
-    layers += _labels(ends, low, top)
-    layers += key(
-        [Entry("closed form, median" + " and 90 % of networks" * (len(times) == 1), theme.SOFT), *_kernel_key(seen)]
-    )
+        entries.append(Entry(theme.shortened(name, 34), ink, theme.dash(index)))
+    entries.append(Entry("closed form, median" + " and 90 % of networks" * (len(times) == 1), theme.SOFT))
+    entries += [Entry("kernel of data", theme.SOFT, shape="circle")] if seen else []
+    layers += key(entries)
     chart = theme.stacked(layers, _ABSORPTION_WIDTH, _ABSORPTION_HEIGHT)
     return theme.house(chart, title or _absorption_title(times), subtitle or _absorption_subtitle(everything[0], seen))
 
 
-def _kernel_key(seen: Times) -> list[Entry]:
-    return [Entry("kernel of data", theme.SOFT, shape="circle")] if seen else []
+_TIPS = ("network", "depth|hidden layers", "text|median", "low|5 % are below|,.0f", "high|5 % are above|,.0f")
 
 
 def _rows(name: str, family: Mapping[int, Absorption], low: float, top: float) -> list[dict[str, Any]]:
@@ -266,31 +232,6 @@ def _rows(name: str, family: Mapping[int, Absorption], low: float, top: float) -
         }
         for depth, found in sorted(family.items())
     ]
-
-
-def _tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("network:N"),
-        alt.Tooltip("depth:Q", title="hidden layers"),
-        alt.Tooltip("text:N", title="median"),
-        alt.Tooltip("low:Q", title="5 % are below", format=",.0f"),
-        alt.Tooltip("high:Q", title="5 % are above", format=",.0f"),
-    ]
-
-
-def _labels(ends: Sequence[tuple[float, str, str]], low: float, top: float) -> list[Any]:
-    """Names at the lines' ends, moved apart where lines end close together."""
-    at: list[float] = []
-    layers: list[Any] = []
-    for value, name, ink in sorted(ends, key=lambda end: -end[0]):
-        pixel = _ABSORPTION_HEIGHT * math.log(top / value) / math.log(top / low)
-        pixel = max(pixel, at[-1] + _LINE) if at else max(pixel, _LINE / 2)
-        at.append(pixel)
-        word = alt.Chart(theme.data([{"text": theme.shortened(name, 34)}])).mark_text(
-            align="left", fontSize=15, color=ink
-        )
-        layers.append(word.encode(x=alt.value(_ABSORPTION_WIDTH + 10), y=alt.value(pixel), text="text:N"))
-    return layers
 
 
 def _steps(number: float) -> str:
@@ -358,23 +299,13 @@ def modes_chart(
     found = _spectrum(modes, labels)
     n = len(found.values)
     kept = np.flatnonzero(found.values > _SMALLEST * found.values[0])
-    x = alt.X(
-        "rank:Q",
-        title="Mode of the tangent kernel, the fastest first",
-        scale=alt.Scale(type="log", domain=[0.8, 1.25 * n], nice=False),
-        axis=alt.Axis(values=[10**k for k in range(7) if 10**k <= n], labelExpr="format(datum.value, ',')"),
-    )
-    low, top = float(found.values[kept[-1]]), float(found.values[0])
-    y = alt.Y(
-        "value:Q",
-        title="Eigenvalue λ of Θ/n",
-        scale=alt.Scale(type="log", domain=[low / 1.5, top * 2.0], nice=False),
-        axis=alt.Axis(
-            values=[10.0**k for k in range(-12, 13) if low / 1.5 <= 10.0**k <= top * 2],
-            labelExpr="format(datum.value, '~g')",
-            grid=True,
-        ),
-    )
+    ranks = [10**k for k in range(7) if 10**k <= n]
+    look = theme.axis([0.8, 1.25 * n], type="log", values=ranks, labelExpr=theme.THOUSANDS)
+    x = alt.X("rank:Q", title="Mode of the tangent kernel, the fastest first", **look)
+    low, top = float(found.values[kept[-1]]) / 1.5, 2.0 * float(found.values[0])
+    powers = [10.0**k for k in range(-12, 13) if low <= 10.0**k <= top]
+    look = theme.axis([low, top], type="log", values=powers, labelExpr="format(datum.value, '~g')", grid=True)
+    y = alt.Y("value:Q", title="Eigenvalue λ of Θ/n", **look)
     layers: list[Any] = [*_rule(found.modes.bias, "λ of the bias", _BIAS, y, above=True)]
     layers += _rule(found.modes.signal, "λ of the labels", _SIGNAL, y, above=found.modes.signal > found.modes.bias)
     layers.append(_dots(found, kept, np.full(n, 0.02), _OTHER, x, y))
@@ -409,24 +340,15 @@ def _dots(found: KernelSpectrum, which: NDArray[Any], share: Any, ink: str, x: a
          "bias": float(found.bias[i]), "signal": float(found.signal[i])}
         for i in which
     ]  # fmt: skip
-    tooltip = [
-        alt.Tooltip("rank:Q", title="mode"),
-        alt.Tooltip("value:Q", title="λ", format=".4~g"),
-        alt.Tooltip("bias:Q", title="of the bias", format=".1%"),
-        alt.Tooltip("signal:Q", title="of the labels", format=".1%"),
-    ]
+    tooltip = theme.tooltip("rank|mode", "value|λ|.4~g", "bias|of the bias|.1%", "signal|of the labels|.1%")
     base = alt.Chart(theme.data(rows)).mark_point(filled=True, color=ink, opacity=0.75, stroke="white", strokeWidth=0.5)
     return base.encode(x=x, y=y, tooltip=tooltip, size=alt.Size("size:Q", scale=None, legend=None))
 
 
 def _rule(value: float, name: str, ink: str, y: alt.Y, *, above: bool) -> list[Any]:
-    rows = [{"value": value, "text": f"{name}: {theme.number(value)}"}]
-    base = alt.Chart(theme.data(rows)).encode(y=y)
-    word = base.encode(text="text:N", x=alt.value(_MODES_WIDTH - 6))
-    return [
-        base.mark_rule(color=ink, strokeDash=[6, 4], strokeWidth=1.5),
-        *theme.halo(word, align="right", baseline="bottom" if above else "top", dy=-5 if above else 6, color=ink),
-    ]
+    text: Any = {"align": "right", "baseline": "bottom" if above else "top", "dy": -5 if above else 6, "color": ink}
+    words = f"{name}: {theme.number(value)}"
+    return theme.named_rule(y, value, words, _MODES_WIDTH - 6, dash=[6, 4], rule=ink, **text)
 
 
 def _modes_title(found: KernelSpectrum) -> str:

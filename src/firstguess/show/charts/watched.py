@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
-from firstguess.show.charts.marks import Entry, heading, key_above
+from firstguess.show.charts.theme import Entry, heading, key_above
 from firstguess.theory.training.curves import OTHERS, Curve, Curves
 
 _WIDTH, _HEIGHT, _GAP = 400, 300, 70
@@ -70,7 +70,7 @@ def watch_chart(watched: Watched, *, title: str | None = None, subtitle: Sequenc
     known), over the steps that were looked at; what was predicted is a dashed line."""
     if not len(watched.steps):
         raise InvalidInput("a training that was looked at", got="no look", where="watch_chart", hint="watch.step(k)")
-    x = _steps_axis(watched.steps)
+    x = theme.steps_axis(watched.steps)
     labelled = bool(np.isfinite(watched.recall).any())
     left = theme.stacked(_shares(watched, x), _WIDTH, _HEIGHT, title=heading("Share of the guesses"))
     second = _recall(watched, x) if labelled else _gamma(watched, x)
@@ -101,25 +101,8 @@ def _short(name: str) -> str:
     return theme.shortened(name, 24)
 
 
-def _steps_axis(steps: NDArray[np.int64]) -> alt.X:
-    first, last = int(steps.min()), max(int(steps.max()), int(steps.min()) + 1)
-    label = "replace(format(datum.value, ','), /,/g, ' ')"
-    if first > 0:  # resumed: there is no start to look at closely
-        scale = alt.Scale(domain=[first, last], nice=False)
-        return alt.X("step:Q", title="Step of training", scale=scale, axis=alt.Axis(tickCount=6, labelExpr=label))
-    ticks = [0, *(10**k for k in range(9) if 10**k <= last)]
-    return alt.X(
-        "step:Q",
-        title="Step of training",
-        scale=alt.Scale(type="symlog", constant=1, domain=[0, last], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=label, labelFlush=False),
-    )
-
-
 def _y() -> alt.Y:
-    return alt.Y(
-        "value:Q", title=None, scale=alt.Scale(domain=[0, 1], nice=False), axis=alt.Axis(labelExpr=theme.PERCENT)
-    )
+    return alt.Y("value:Q", title=None, **theme.axis([0, 1], labelExpr=theme.PERCENT))
 
 
 def _line(
@@ -130,7 +113,7 @@ def _line(
     ]
     if not rows:
         return []
-    tooltip = [alt.Tooltip("of:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=form)]
+    tooltip = theme.tooltip("of", "step", f"value|value|{form}")
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
     if len(rows) == 1:  # of which a line shows nothing
         return [base.mark_point(filled=True, size=60, color=mark["color"], opacity=1)]
@@ -193,14 +176,12 @@ def _band(curve: Curve, x: alt.X, y: alt.Y) -> list[alt.Chart]:
 
 def _level(w: Watched, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """The level, and the step at which it was reached."""
-    base = alt.Chart(theme.data([{"value": w.level, "text": f"absorbed: {100 * w.level:.0f} %"}])).encode(y=y)
-    found: list[alt.Chart] = [base.mark_rule(color=_QUIET, strokeDash=[2, 3], strokeWidth=1.5)]
     # On the left, where a biased start is far above it; above it on the right, where there is no start to see.
     place: dict[str, Any] = {"align": "left", "baseline": "top", "dy": 5}
     if not w.start_known:
         place = {"align": "right", "baseline": "bottom", "dy": -4}
-    text = base.encode(text="text:N", x=alt.value(6 if w.start_known else _WIDTH - 4))
-    found += theme.halo(text, color=theme.SOFT, fontSize=13, **place)
+    words, along = f"absorbed: {100 * w.level:.0f} %", 6 if w.start_known else _WIDTH - 4
+    found = theme.named_rule(y, w.level, words, along, rule=_QUIET, color=theme.SOFT, fontSize=13, **place)
     if not _reached(w):
         return found
     found += _upright(w, x)
