@@ -174,7 +174,8 @@ def named_rule(
     """A line across the figure at a value of an axis, and its name `along` pixels from the line's beginning."""
     own, other = ("x", "y") if isinstance(axis, alt.X) else ("y", "x")
     field = str(cast("Any", axis).shorthand).partition(":")[0]
-    base = alt.Chart(data([{field: at, "text": text}])).encode(**{own: axis})
+    place: dict[str, Any] = {own: axis}
+    base = alt.Chart(data([{field: at, "text": text}])).encode(**place)
     word = base.encode(text="text:N", **{other: alt.value(along)})
     return [base.mark_rule(color=rule, strokeDash=list(dash), strokeWidth=width), *halo(word, **mark)]
 
