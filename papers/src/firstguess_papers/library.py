@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from firstguess.show.charts.dots import dots_chart as dots_chart
     from firstguess.show.charts.lines import Panel as Panel
     from firstguess.show.charts.lines import Series as Series
-    from firstguess.show.charts.theme import heading as heading
     from firstguess.show.charts.theme import Chart as Chart
+    from firstguess.show.charts.theme import heading as heading
     from firstguess.studies.pools import LocalPool as LocalPool
     from firstguess.studies.pools import RayPool as RayPool
     from firstguess.studies.scheduler import Pool as Pool
