@@ -133,10 +133,10 @@ def test_sections_say_on_which_code_they_ran() -> None:
     one = toy(version=3)
     items = {one.id: one}
     full = record_of(one, HOLDS, commit="abc1234", checks="def5678", seed=4)
-    said = "Ran: firstguess 0.1.0, version 3 of the item, seed 4, commit abc1234; checks committed in def5678."
+    said = "Version 3, seed 4, commit abc1234, checks fixed in def5678."
     assert said in whole([full], items=items)
     assert "checks not committed before it ran." in whole([replace(full, checks="uncommitted")], items=items)
-    assert "version 3 of the item." in whole([replace(full, seed=0, commit="", checks="")], items=items)
+    assert "Version 3." in whole([replace(full, seed=0, commit="", checks="")], items=items)
 
 
 def test_the_stored_page_is_what_its_records_say(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def shown(finding: findings.Finding, **changes: Any) -> tuple[str, bool]:
 def test_findings_are_shown_only_where_a_record_says_so(finding: findings.Finding) -> None:
     text, found = shown(finding)
     assert found
-    assert "Measured: 1.25 ± 0.01." in text
+    assert f"**{finding.verdicts[0]}**: 1.25 ± 0.01\n" in text
     assert f"![{finding.title}](claims/{finding.chart or 'a.png'})" in text
     others = {"holds", "holds with a limit", "does not hold", "not tested"} - set(finding.verdicts)
     for verdict in others:

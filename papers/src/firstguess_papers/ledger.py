@@ -119,8 +119,7 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     lines = [f"\n## {record.id}", "", f"**{record.title}** ({record.where})", "", f"Setting: {record.settings}"]
     if record.status != "done":
         return "\n".join([*lines, "", f"*{record.status}*: {record.reason}"])
-    lines[-1] += f" {record.seconds:.0f} s."
-    lines += ["", _ran(record)]
+    lines[-1] += f" {record.seconds:.0f} s. {_ran(record)}"
     lines += [line for figure in figures for line in ("", f"![{record.title}]({figure})")]
     lines += ["", "| claim | tested | measured | verdict |", "|---|---|---|---|"]
     for entry in record.entries:
@@ -133,11 +132,11 @@ def _section(record: Record, figures: Sequence[str]) -> str:
 
 def _ran(record: Record) -> str:
     """On which code."""
-    seed = f", seed {record.seed}" if record.seed else ""
-    commit = f", commit {record.commit}" if record.commit else ""
-    fixed = {"": "", UNCOMMITTED: "; checks not committed before it ran"}
-    checks = fixed.get(record.checks, f"; checks committed in {record.checks}")
-    return f"Ran: firstguess {record.firstguess}, version {record.version} of the item{seed}{commit}{checks}."
+    fixed = {"": "", UNCOMMITTED: "checks not committed before it ran"}
+    checks = fixed.get(record.checks, f"checks fixed in {record.checks}")
+    seed, commit = f"seed {record.seed}" if record.seed else "", f"commit {record.commit}" if record.commit else ""
+    said = ", ".join(part for part in (f"version {record.version}", seed, commit, checks) if part)
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _small_copy(source: Path, target: Path) -> None:

@@ -13,7 +13,7 @@ from firstguess_papers.records import Record
 
 _LETTERS = {"igb": "I", "norm": "N", "mf": "M", "beyond": "B"}
 _HEAD = "| | claim | verdict | in one line | items |\n|---|---|---|---|---|"
-_LINE, _EVIDENCE = 120, 330  # characters of a number's line, and of a finding's evidence
+_LINE, _EVIDENCE = 120, 240  # characters of a number's line, and of a finding's evidence
 _TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
 
 
@@ -135,14 +135,10 @@ def _row(claim: str, shown: Shown, topic: str = "") -> str:
 
 
 def _finding(finding: Finding, evidence: Sequence[tuple[Record, Entry]], shown: Shown) -> str:
-    lines = [f"\n## {finding.title}", "", f"{finding.text} Claim {finding.claim}: {CLAIMS[finding.claim].text}.", ""]
+    lines = [f"\n## {finding.title}", "", f"{finding.text} ({finding.claim})", ""]
     for record, entry in evidence:
-        why = f": {said(entry)}" if entry.why else ""
         number = entry.headline or cut(entry.measured, _EVIDENCE)
-        lines.append(
-            f"- {_link(record.id)}, tested: {entry.statement}. Measured: {number}"
-            f"{'' if number.endswith('…') else '.'} **{entry.verdict}**{why}."
-        )
+        lines.append(f"- {_link(record.id)}, **{entry.verdict}**: {number}")
     figures = shown.figures.get(finding.item, ())
     wanted = [figure for figure in figures if finding.chart and figure.endswith(finding.chart)] or list(figures[:1])
     lines += [line for figure in wanted for line in ("", f"![{finding.title}]({figure})")]
