@@ -6,6 +6,7 @@ meaning that was forgotten refuses, it never falls through to a neighbour's form
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, Flag, auto
@@ -400,6 +401,36 @@ def steps(layers: Iterable[Layer], signal: Signal, *, prefix: str = "") -> Itera
 def sequence_text(layers: Sequence[Layer]) -> str:
     """The canonical text of a sequence: repeated segments are written once, with their count."""
     return " > ".join(repeated([text(layer) for layer in layers]))
+
+
+@dataclass(frozen=True)
+class LayerReading:
+    """One layer of a prediction: the signal after it."""
+
+    layer: str
+    weights: bool  # a pre-activation: the output of a dense layer, a convolution or a residual block
+    gamma: float
+    correlation: float
+    one_minus_c: float
+    log_q: float
+    gradient: float | None  # factor on the mean square of gradients going back through this layer; None: not known
+
+    @classmethod
+    def of(cls, layer: Layer, q: float, q_ab: float) -> LayerReading:
+        """What the mean covariances of a point with itself and of two points say; gradients are not known here."""
+        c = q_ab / q if q > 0.0 else math.inf
+        gamma = q_ab / (q - q_ab) if q > q_ab else math.inf
+        return cls(layer.text(), layer.weighted, gamma, c, 1.0 - c, math.log(q) if q > 0.0 else -math.inf, None)
+
+    @property
+    def q(self) -> float:
+        """The mean square."""
+        return math.exp(self.log_q)
+
+    @property
+    def q_ab(self) -> float:
+        """The mean covariance of two points."""
+        return self.correlation * self.q if self.q else 0.0
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -122,6 +122,26 @@ def sequence(tokens: int) -> PositionGrid:
     return PositionGrid((tokens,), apart=True)
 
 
+def no_output(layers: Sequence[Layer], hint: str = "add '> dense'") -> NotCovered:
+    """The error of a network that does not end in random weights."""
+    return NotCovered(
+        "a network that ends in its output layer (random weights)",
+        got=f"one that ends in {text(layers[-1])}",
+        where=f"layer {len(layers)}",
+        hint=hint,
+    )
+
+
+def all_zero(layers: Sequence[Layer]) -> NotCovered:
+    """The error of a network whose outputs are 0."""
+    return NotCovered(
+        "outputs that are not all zero",
+        got="a network that is 0 for every input: all classes tie",
+        where=f"layer {len(layers)}",
+        hint="a scale other than 0, or a bias_var above 0",
+    )
+
+
 def check_tokens(before: Shape, kind: str) -> None:
     """Raise InvalidInput where there is no sequence of tokens before a layer that wants one."""
     if before.grid is not None and not before.grid.apart:

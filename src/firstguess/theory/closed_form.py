@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from firstguess._version import __version__
 from firstguess.base.checks import float_range
-from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network.attention_theory import attention_back
 from firstguess.network.builders import as_network
 from firstguess.network.inputs import Inputs, Tokens
-from firstguess.network.layer import Layer, Mix, steps, text
+from firstguess.network.layer import Layer, LayerReading, Mix, steps, text
 from firstguess.network.layers import Attention, Dense, Embed, FirstToken, Patches, PoolTokens, Residual
 from firstguess.network.network import Network
 from firstguess.network.points import PairwiseMap, Points, Tile
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import SAMPLED, Gaussian, Pairs, Signal
-from firstguess.network.walk import every, needs_tokens, sequence
+from firstguess.network.walk import all_zero, every, needs_tokens, no_output, sequence
 from firstguess.theory.kernel.propagation import Folding, propagate
 from firstguess.theory.kernel.tiles import Budget, Pending, Stored, all_pairs, segment
-from firstguess.theory.prediction import LayerReading, Prediction
+from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.gaussian import Guesses
-from firstguess.theory.tokens import prototype_kernel, reading
+from firstguess.theory.tokens import prototype_kernel
 
 # --------------------------------------------------------------------------------------------------------------
 # Gradients by layer of networks of tokens: back along the stream, on one prototype sequence.
@@ -183,15 +181,9 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, grad
     if last.each_token:
         from firstguess.theory.language import predict_language
 
-        described = {"length": tokens.length, "coincidence": tokens.chance, "shared": tokens.shared}
-        return predict_language(network, tokens, {"tokens": described}, points=points)
+        return predict_language(network, tokens, {"tokens": _described(tokens)}, points=points)
     if not last.draws:
-        raise NotCovered(
-            "a network that ends in its output layer (random weights)",
-            got=f"one that ends in {text(last)}",
-            where=f"layer {len(network.layers)}",
-            hint="add '> dense'",
-        )
+        raise no_output(network.layers)
     found = prototype_kernel(network, tokens)
     padded = getattr(network.layers[0], "padding", None) is not None
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
@@ -200,18 +192,17 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, grad
     return Prediction(
         network,
         "closed form",
-        tuple(replace(reading(layer), gradient=factor) for layer, factor in zip(found.layers, factors, strict=True)),
+        tuple(replace(layer, gradient=factor) for layer, factor in zip(found.layers, factors, strict=True)),
         # Two independent sequences are uncorrelated up to the rounding of sampled attention, in float32.
         Guesses(max(other / (own - other), 0.0) if own > other else math.inf, network.classes, points),
         ("i.i.d. tokens", *_ONE_LENGTH * padded, "wide layers", *assumptions, *found.remarks),
-        {
-            "firstguess": __version__,
-            "python": sys.version.split()[0],
-            "network": str(network),
-            "tokens": {"length": tokens.length, "coincidence": tokens.chance, "shared": tokens.shared},
-        },
+        provenance(network, tokens=_described(tokens)),
         time.perf_counter() - started,
     )
+
+
+def _described(tokens: Tokens) -> dict[str, float]:
+    return {"length": tokens.length, "coincidence": tokens.chance, "shared": tokens.shared}
 
 
 def with_gradients(p: Prediction, tokens: Tokens) -> Prediction:
@@ -273,44 +264,23 @@ def predict(
     distinct = {id(layer): layer for layer in network.layers}  # a repeated segment has the same layers again
     texts = {key: text(layer) for key, layer in distinct.items()}
     for layer, before, after in steps(network.layers, signal):
-        readings.append(
-            LayerReading(
-                texts[id(layer)],
-                layer.weighted,
-                *after.numbers(),
-                _gradient(layer, before),
-            )
-        )
+        numbers = *after.numbers(), _gradient(layer, before)
+        readings.append(LayerReading(texts[id(layer)], layer.weighted, *numbers))
         assumptions.update(dict.fromkeys(layer.assumptions()))
         if _sampled(layer, before, after):
             assumptions[SAMPLED] = None
         signal = after
     if not (network.layers[-1].weighted and isinstance(signal.distribution, Gaussian)):
-        raise NotCovered(
-            "a network that ends in its output layer (random weights)",
-            got=f"one that ends in {text(network.layers[-1])}",
-            where=f"layer {len(network.layers)}",
-            hint=f"add '> dense': {network} > dense" if len(str(network)) < 80 else "add '> dense'",
-        )
+        short = f": {network} > dense" if len(str(network)) < 80 else ""
+        raise no_output(network.layers, f"add '> dense'{short}")
     if signal.total == 0.0:
-        raise NotCovered(
-            "outputs that are not all zero",
-            got="a network that is 0 for every input: all classes tie",
-            where=f"layer {len(network.layers)}",
-            hint="a scale other than 0, or a bias_var above 0",
-        )
+        raise all_zero(network.layers)
     return Prediction(
         network,
         "closed form",
         tuple(readings),
         Guesses(signal.gamma, network.classes, points),
         ("i.i.d. inputs", "wide layers", *assumptions),
-        {
-            "firstguess": __version__,
-            "python": sys.version.split()[0],
-            "network": str(network),
-            "inputs": {"mean_square": inputs.mean_square, "variance": inputs.variance, "mean": inputs.mean}
-            | ({} if inputs.dimension is None else {"dimension": inputs.dimension}),
-        },
+        provenance(network, inputs={name: value for name, value in vars(inputs).items() if value is not None}),
         time.perf_counter() - started,
     )

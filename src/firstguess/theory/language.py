@@ -31,16 +31,15 @@ from firstguess.base.numerics import positive, root
 from firstguess.base.statistics import guesses
 from firstguess.network.attention_theory import NEGATIVE
 from firstguess.network.inputs import Tokens
-from firstguess.network.layer import Layer, text
+from firstguess.network.layer import Layer, LayerReading, text
 from firstguess.network.layers import Embed, Unembed
 from firstguess.network.network import Network
 from firstguess.network.walk import check_vocabulary, every, shapes
 from firstguess.network.weights import draw_weights
-from firstguess.theory.kernel.tiles import KernelLayer
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.token_counts import KAPPA, TokenCounts, same_guess_chance
-from firstguess.theory.tokens import TokenStream, reading, token_covariances
+from firstguess.theory.tokens import TokenStream, token_covariances
 
 # Units of all tokens, and how much of its own vector each holds.
 Features: TypeAlias = Callable[[np.random.Generator], tuple[NDArray[np.float32], NDArray[np.float32]]]
@@ -163,13 +162,12 @@ def predict_language(
         )
     k = heads.logits()
     off = (float(k.sum()) - float(np.trace(k))) / max(k.size - len(k), 1)
-    found = [*stream.pending.summaries]
-    found.append(KernelLayer(text(head), True, float(k.diagonal().mean()), off))
+    found = (*stream.pending.summaries, LayerReading.of(head, float(k.diagonal().mean()), off))
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
     return Prediction(
         network,
         "kernel",
-        tuple(reading(layer) for layer in found),
+        found,
         EmpiricalGuesses(fractions, kept.size, seed),
         ("wide layers", how, *assumptions, *said, *stream.remarks),
         {

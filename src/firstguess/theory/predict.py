@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,22 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.checks import known_options
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.builders import as_network
 from firstguess.network.inputs import Inputs, Tokens
-from firstguess.network.layer import text
 from firstguess.network.network import Network
-from firstguess.network.walk import needs_images, needs_tokens
+from firstguess.network.walk import needs_images, needs_tokens, no_output
 from firstguess.theory import closed_form
 from firstguess.theory.finite.expansion import check_width, predict_finite
-from firstguess.theory.finite.on_data import at_width, with_output
+from firstguess.theory.finite.on_data import at_width, output_reading
 from firstguess.theory.kernel.propagation import image_kernel, kernel
-from firstguess.theory.prediction import Prediction
+from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.argmax_sampling import draw_guesses
-from firstguess.theory.tokens import reading, token_kernel
+from firstguess.theory.tokens import token_kernel
 
 _TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
 _MOST_POINTS = 5000
@@ -85,24 +82,14 @@ def predict(
     x, name, digest, remarks = _prepare(data, points, seed)
     last = network.layers[-1]
     if not last.weighted:
-        raise NotCovered(
-            "a network that ends in its output layer (random weights)",
-            got=f"one that ends in {text(last)}",
-            where=f"layer {len(network.layers)}",
-            hint="add '> dense'",
-        )
-    if network.layers[-1].each_token and not tangent:
+        raise no_output(network.layers)
+    if last.each_token and not tangent:
         from firstguess.theory.language import predict_language
 
         origin = {"data": name, "data_hash": digest}
         return predict_language(network, x, origin, draws=draws, seed=seed, width=fan_in, seconds=seconds)
     if width is not None and not tangent and (needs_tokens(network.layers) or needs_images(network.layers)):
-        raise NotCovered(
-            "a network of dense layers, at finite width",
-            got="one of tokens" if needs_tokens(network.layers) else "one with convolutions",
-            where="predict(width)",
-            hint="width=None, or fg.measure(net, x, width=…)",
-        )
+        raise _no_width("one of tokens" if needs_tokens(network.layers) else "one with convolutions")
     if needs_tokens(network.layers):
         if tangent:
             raise NotCovered(
@@ -125,7 +112,8 @@ def predict(
         else at_width(network, width, x, result.covariance, seed=seed, progress=progress)
     )
     if finite is not None:
-        result = replace(result, covariance=finite.covariance, layers=with_output(result.layers, finite.covariance))
+        layers = (*result.layers[:-1], output_reading(last, finite.covariance))
+        result = replace(result, covariance=finite.covariance, layers=layers)
         remarks += ["γ of the hidden layers is that of infinite width", finite.size.remark]
         if finite.counted is not None:
             remarks.append(
@@ -146,7 +134,7 @@ def predict(
     return Prediction(
         network,
         "kernel",
-        tuple(reading(layer) for layer in result.layers),
+        result.layers,
         EmpiricalGuesses(
             drawn.fractions if finite is None or finite.counted is None else finite.counted, x.shape[0], seed
         ),
@@ -156,16 +144,7 @@ def predict(
             *remarks,
             *result.remarks,
         ),
-        {
-            "firstguess": __version__,
-            "python": sys.version.split()[0],
-            "network": str(network),
-            "data": name,
-            "data_hash": digest,
-            "points": x.shape[0],
-            "seed": seed,
-            "draws": draws,
-        }
+        provenance(network, data=name, data_hash=digest, points=x.shape[0], seed=seed, draws=draws)
         | ({} if finite is None else {"width": width}),
         time.perf_counter() - started,
         per_point=drawn.agreement,
@@ -173,6 +152,11 @@ def predict(
         covariance=result.covariance,
         finite_size=None if finite is None else finite.size,
     )
+
+
+def _no_width(got: str) -> NotCovered:
+    hint = "width=None, or fg.measure(net, x, width=…)"
+    return NotCovered("a network of dense layers, at finite width", got=got, where="predict(width)", hint=hint)
 
 
 def _at_finite_size(
@@ -185,12 +169,7 @@ def _at_finite_size(
     """The prediction for infinite size, or what width and dimension make of it where one of them is given."""
     if isinstance(inputs, Tokens):
         if width is not None:
-            raise NotCovered(
-                "a network of dense layers, at finite width",
-                got="one of tokens",
-                where="predict(width)",
-                hint="width=None, or fg.measure(net, x, width=…)",
-            )
+            raise _no_width("one of tokens")
         return found
     inputs = inputs or Inputs()
     if width is None and inputs.dimension is None:

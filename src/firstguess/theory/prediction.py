@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from firstguess._version import __version__
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import plain, with_old_names
+from firstguess.network.layer import LayerReading
 from firstguess.network.network import Network
 from firstguess.network.signal import exp
 from firstguess.network.walk import needs_tokens
@@ -197,19 +200,6 @@ def _distribution(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGue
     from firstguess.theory.shares.empirical import EmpiricalGuesses
 
     return EmpiricalGuesses.from_dict(data)
-
-
-@dataclass(frozen=True)
-class LayerReading:
-    """One layer of a prediction: the signal after it."""
-
-    layer: str
-    weights: bool  # a pre-activation: the output of a dense layer, a convolution or a residual block
-    gamma: float
-    correlation: float
-    one_minus_c: float
-    log_q: float
-    gradient: float | None  # factor on the mean square of gradients going back through this layer; None: not known
 
 
 @dataclass(frozen=True)
@@ -440,6 +430,11 @@ class Prediction(StoredRecord, Shown):
 
 # --------------------------------------------------------------------------------------------------------------
 # The record of what finite width and dimension changed in a prediction.
+
+
+def provenance(network: Network, **more: Any) -> dict[str, Any]:
+    """Where a result comes from: versions, the network, and `more`."""
+    return {"firstguess": __version__, "python": sys.version.split()[0], "network": str(network), **more}
 
 
 def missing(error: FirstguessError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,7 @@ from firstguess.network.points import Points, merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
 from firstguess.theory.kernel.propagation import Kernel, propagate, read_pending
-from firstguess.theory.kernel.tiles import Budget, KernelLayer, Pending, all_pairs
-from firstguess.theory.prediction import LayerReading
+from firstguess.theory.kernel.tiles import Budget, Pending, all_pairs
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once
 _ENTRY = 2.5e-8  # seconds a layer takes for a covariance (gelu, one core: measured)
@@ -199,11 +197,3 @@ def _plan(
     tiles = -(-n // budget.images)
     budget.total = (1 + 2 * sum(bool(layer.paths) for layer in network.layers)) * tiles * (tiles + 1) // 2
     return budget
-
-
-def reading(layer: KernelLayer) -> LayerReading:
-    """What a layer's mean covariances say; its gradient is not known here."""
-    q, q_ab = layer.q, layer.q_ab
-    c = q_ab / q if q > 0.0 else math.inf
-    gamma = q_ab / (q - q_ab) if q > q_ab else math.inf
-    return LayerReading(layer.layer, layer.weights, gamma, c, 1.0 - c, math.log(q) if q > 0 else -math.inf, None)

@@ -7,7 +7,6 @@ the exact chain of a few points through many networks (`sample_points`), with it
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,18 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
-from firstguess.network.layer import Symmetry, text
+from firstguess.network.layer import LayerReading, Symmetry, text
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
 from firstguess.network.walk import finite_steps
 from firstguess.theory.finite.monte_carlo import sample_points, whole_batch
-from firstguess.theory.prediction import FiniteSize, LayerReading, Prediction, missing
+from firstguess.theory.prediction import FiniteSize, Prediction, missing, provenance
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
@@ -85,7 +83,7 @@ def predict_finite(
             if found is None:
                 raise error.at("finite width") from None
             remark = f"the next order is not small, and the chain, which is exact, cannot be had: {missing(error)}"
-            found = found._replace(size=_with_remark(found.size, remark))
+            found = found._replace(size=replace(found.size, remark=remark))
     points = infinite.guesses.points
     if found.counted is None:
         distribution = share_distribution(found.excess, found.differ, network.classes, points, found.pairs)
@@ -104,10 +102,11 @@ def predict_finite(
         "closed form",
         found.layers
         if found.size.way == "expansion"
-        else tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
+        # gradients are those of the wide limit
+        else tuple(replace(new, gradient=old.gradient) for new, old in zip(found.layers, infinite.layers, strict=True)),
         distribution,
         (*finite, *(said for said in remarks if said)),
-        infinite.provenance | {"width": width, "firstguess": __version__, "python": sys.version.split()[0]},
+        infinite.provenance | provenance(network, width=width),
         infinite.seconds + time.perf_counter() - started,
         finite_size=found.size,
     )
@@ -118,15 +117,6 @@ def _holds(found: _Found, width: int | None) -> bool:
     if found.excess < 0.0 and width is not None and width <= _COUNTED:
         return False  # a batch that is centred guesses more evenly than counting by chance: only counts show that
     return found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST)
-
-
-def _with_remark(size: FiniteSize, remark: str) -> FiniteSize:
-    return replace(size, remark=remark)
-
-
-def _with_gradient(new: LayerReading, old: LayerReading) -> LayerReading:
-    """Gradients are those of the wide limit."""
-    return replace(new, gradient=old.gradient)
 
 
 def _sampled(
@@ -286,6 +276,6 @@ def _next_order(state: FiniteSignal, std: float, rougher: float, limit: float) -
     return abs(std - rougher) + abs(std - limit) * min(1.0, relative)
 
 
-def check_width(width: object, where: str = "predict") -> int:
+def check_width(width: object) -> int:
     """A width of at least 2."""
-    return checks.count(width, 2, "width", where, "width=100, or width=None for infinitely wide layers")
+    return checks.count(width, 2, "width", "predict", "width=100, or width=None for infinitely wide layers")

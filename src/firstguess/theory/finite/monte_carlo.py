@@ -20,10 +20,9 @@ from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_sample import PointSample, Values, input_gram
 from firstguess.network.inputs import Inputs
-from firstguess.network.layer import Mix, text
+from firstguess.network.layer import LayerReading, Mix, text
 from firstguess.network.network import Network
-from firstguess.network.walk import every, through
-from firstguess.theory.prediction import LayerReading
+from firstguess.network.walk import every, no_output, through
 from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
 from firstguess.theory.shares.many_classes import PairMoments, pair_moments
 
@@ -210,12 +209,7 @@ def blocks(count: int, points: int, nodes: int, *, weights: bool) -> Iterator[in
 def check_sampled(network: Network, width: int) -> None:
     """Refuse what cannot be drawn."""
     if not network.layers[-1].draws:
-        raise NotCovered(
-            "a network that ends in its output layer (random weights)",
-            got=f"one that ends in {text(network.layers[-1])}",
-            where=f"layer {len(network.layers)}",
-            hint="add '> dense'",
-        )
+        raise no_output(network.layers)
     if width > _WIDEST:
         raise NotCovered(
             f"layers of at most {_WIDEST} nodes, to draw them", got=width, where="width", hint="width=None: infinite"

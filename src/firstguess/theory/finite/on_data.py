@@ -22,7 +22,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
-from firstguess.network.layer import steps
+from firstguess.network.layer import Layer, LayerReading, steps
 from firstguess.network.network import Network
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import finite_steps, through
@@ -36,7 +36,6 @@ from firstguess.theory.finite.monte_carlo import (
     shares_of,
     whole_batch,
 )
-from firstguess.theory.kernel.tiles import KernelLayer
 from firstguess.theory.prediction import FiniteSize, missing
 from firstguess.theory.shares.argmax_sampling import factor
 from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
@@ -312,8 +311,6 @@ def positive(c: Array) -> Array:
         return np.asarray(kept * np.outer(scale, scale), dtype=np.float64)
 
 
-def with_output(layers: tuple[KernelLayer, ...], covariance: Array) -> tuple[KernelLayer, ...]:
-    """The summaries with the output's own: the mean covariance of two points."""
-    n = len(covariance)
-    q = float(np.trace(covariance)) / n
-    return (*layers[:-1], replace(layers[-1], q=q, q_ab=(float(covariance.sum()) - n * q) / (n * (n - 1))))
+def output_reading(output: Layer, covariance: Array) -> LayerReading:
+    """What the mean covariances of the outputs say."""
+    return LayerReading.of(output, float(np.trace(covariance)) / len(covariance), _over_pairs(covariance))

@@ -22,12 +22,12 @@ import numpy as np
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import positive, root
-from firstguess.network.layer import Fold, Layer, Mix, text
+from firstguess.network.layer import Fold, Layer, LayerReading, Mix, text
 from firstguess.network.layers import Residual
 from firstguess.network.points import Done, Joint, Need, Op, PairwiseMap, Points, Remark, UnitMap, Values, mean_of_pairs
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import shapes
-from firstguess.theory.kernel.tiles import Budget, KernelLayer, Mapped, Pending, Stored, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Mapped, Pending, Stored, all_pairs
 
 _UNITS = 16384  # without control variates the error of a covariance would be 1/√_UNITS = 0.8 % of the diagonal
 _AT_ONCE = 1024  # pairs of units ±u
@@ -43,7 +43,7 @@ class SampledUnits(NamedTuple):
     k: Array
     t: Array | None
     points: Points
-    summaries: list[KernelLayer]
+    summaries: list[LayerReading]
     remarks: tuple[str, ...]
 
 
@@ -108,7 +108,7 @@ def by_sampled_units(
     if t is not None:
         remarks += (_NO_TANGENT.format(few.of),)
     off = mean_of_pairs(found, after)
-    summaries = [*tally.summaries(), KernelLayer.of(layers[-1], float(q.mean()), off)]
+    summaries = [*tally.summaries(), LayerReading.of(layers[-1], float(q.mean()), off)]
     return SampledUnits(found.astype(k.dtype, copy=False), path.t, after, summaries, remarks)
 
 
@@ -130,8 +130,8 @@ def _exactly(
     q = found.diagonal().astype(np.float64)
     shape = shapes(layers, points.shape, points.default_width)[-1]
     after = Points(q, mean, False, shape, points.default_width, what=f"the output of {text(layers[1])}")
-    second = KernelLayer.of(layers[1], float(q.mean()), mean_of_pairs(found, after))
-    return SampledUnits(found, t, after, [KernelLayer.of(layers[0], 1.0, first), second], remarks)
+    second = LayerReading.of(layers[1], float(q.mean()), mean_of_pairs(found, after))
+    return SampledUnits(found, t, after, [LayerReading.of(layers[0], 1.0, first), second], remarks)
 
 
 def _fluctuation(few: Need) -> str:
@@ -283,12 +283,12 @@ class _Tally:
     def mean(self) -> Array:
         return self._mean / self.nodes
 
-    def summaries(self) -> list[KernelLayer]:
+    def summaries(self) -> list[LayerReading]:
         """Of all layers but the last."""
         chunks = self._chunks
         pairs = max(self.images * (self.images - 1), 1)
         return [
-            KernelLayer.of(
+            LayerReading.of(
                 layer, float(square) / (chunks * self.images * g.places), float(off) / (chunks * pairs * g.places)
             )
             for layer, g, (square, off) in zip(self.path.layers[:-1], self.path.grids, self._by_layer, strict=False)
@@ -332,7 +332,7 @@ def by_sampled_sums(
         return np.concatenate([u, -u])
 
     y = draw(k, half)
-    summaries: list[KernelLayer] = []
+    summaries: list[LayerReading] = []
     remarks: list[str] = []
     now = points
     for layer in layers:
@@ -385,9 +385,9 @@ def _error(y: Values, bunch: int) -> float:
     return math.sqrt(float(np.mean(pairs.var(axis=0))) / len(pairs))
 
 
-def _summary(layer: Layer, y: Values, images: int, grid: PositionGrid) -> KernelLayer:
+def _summary(layer: Layer, y: Values, images: int, grid: PositionGrid) -> LayerReading:
     at = y.reshape(len(y), images, grid.places)
     square, total = float(np.vdot(y, y)), at.sum(axis=1)
     scale = len(y) * grid.places
     off = (float(np.vdot(total, total)) - square) / (scale * max(images * (images - 1), 1))
-    return KernelLayer.of(layer, square / (scale * images), off)
+    return LayerReading.of(layer, square / (scale * images), off)

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from firstguess.base.checks import beyond_float64, float_range
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.layer import Layer, text
+from firstguess.network.layer import Layer, LayerReading, text
 from firstguess.network.network import Network
 from firstguess.network.points import AllPairsMap, Done, Points, Remark, mean_of_pairs, merged
 from firstguess.network.shapes import PositionGrid, Shape
+from firstguess.network.walk import all_zero
 from firstguess.theory.kernel.monte_carlo import SampledUnits, by_sampled_sums, by_sampled_units
 from firstguess.theory.kernel.tiles import (
     Budget,
     Gram,
-    KernelLayer,
     Mapped,
     Pending,
     Pixels,
@@ -69,7 +69,7 @@ def propagate(layers: Sequence[Layer], pending: Pending, budget: Budget, *, pref
                 done = found_map.apply(*all_pairs(pending, budget))
                 pending = pending.stored(*done[:3], said=done.remarks)
                 off = mean_of_pairs(done.k, done.points)
-                pending.summaries.append(KernelLayer.of(layer, float(done.points.shown.mean()), off))
+                pending.summaries.append(LayerReading.of(layer, float(done.points.shown.mean()), off))
             else:
                 pending.layers.append(Mapped(layer, points, found_map))
             _check_scale(pending)
@@ -131,7 +131,7 @@ class Kernel:
 
     covariance: Array  # (n, n)
     tangent: Array | None
-    layers: tuple[KernelLayer, ...]
+    layers: tuple[LayerReading, ...]
     remarks: tuple[str, ...]
     seconds: float
     error: float = 0.0  # one standard error of an entry by the diagonal, where units were sampled (the worst layer)
@@ -219,12 +219,7 @@ def read_pending(network: Network, pending: Pending, budget: Budget, started: fl
             hint="add 'pool_tokens(mean) > dense'" if pending.last.grid.apart else "add '> dense'",
         )
     if not pending.last.q.any():
-        raise NotCovered(
-            "outputs that are not all zero",
-            got="a network that is 0 for every input: all classes tie",
-            where=f"layer {len(network.layers)}",
-            hint="a scale other than 0, or a bias_var above 0",
-        )
+        raise all_zero(network.layers)
     with float_range():
         k, t = all_pairs(pending, budget)
     seconds = time.perf_counter() - started

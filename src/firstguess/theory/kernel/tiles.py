@@ -19,7 +19,7 @@ from firstguess.base.gaussian import Array
 from firstguess.base.numerics import Chain, chain
 from firstguess.base.text import duration
 from firstguess.base.threads import in_threads, tiles
-from firstguess.network.layer import Layer, Mix, has_reading
+from firstguess.network.layer import Layer, LayerReading, Mix, has_reading
 from firstguess.network.points import Correlate, PairwiseMap, Points, Tile, apply, at_equal_places, unchanged
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import every, shapes, unsigned, wants_all_pairs
@@ -28,20 +28,6 @@ from firstguess.network.walk import every, shapes, unsigned, wants_all_pairs
 # measured.
 _TILE_BYTES = 256 * 256 * 8
 _NOISE = 4e-15  # of the terms of a series, which are computed in float64: smaller ones are left out
-
-
-@dataclass(frozen=True)
-class KernelLayer:
-    """Means of a layer's covariances: of the diagonal, and off it."""
-
-    layer: str
-    weights: bool
-    q: float
-    q_ab: float
-
-    @classmethod
-    def of(cls, layer: Layer, q: float, q_ab: float) -> KernelLayer:
-        return cls(layer.text(), layer.weighted, q, q_ab)
 
 
 class Mapped(NamedTuple):
@@ -141,7 +127,7 @@ class Pending:
     source: CovarianceSource
     points: Points
     layers: list[Mapped] = field(default_factory=list[Mapped])
-    summaries: list[KernelLayer] = field(default_factory=list[KernelLayer])
+    summaries: list[LayerReading] = field(default_factory=list[LayerReading])
     remarks: list[str] = field(default_factory=list[str])
 
     @property
@@ -175,7 +161,7 @@ def all_pairs(pending: Pending, budget: Budget) -> tuple[Array, Array | None]:
         k, t, sums = _by_images(pending, budget)
     for mapped, total in zip(pending.layers, sums, strict=True):
         after = mapped.after
-        pending.summaries.append(KernelLayer.of(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
+        pending.summaries.append(LayerReading.of(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
     return k, t
 
 
