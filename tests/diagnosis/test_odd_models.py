@@ -124,7 +124,7 @@ def test_of_one_model_nothing_is_expected(options: dict[str, float]) -> None:
     assert "give a factory" in " ".join(told.split())
     assert "nan" not in str(fg.measure(model, X, inits=5))
     for ask in (fg.diagnose, fg.assert_even):
-        with pytest.raises(fg.InvalidInput, match="its class or a factory"):
+        with pytest.raises(fg.InvalidInput, match="a function that builds the model, or its class"):
             ask(model, X)
     assert fg.measure(lambda: Rand(**options), X, inits=5).inits == 5  # type: ignore[arg-type]
 

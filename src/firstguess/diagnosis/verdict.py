@@ -134,7 +134,7 @@ def _check_drawn(m: Measurement) -> None:
         raise InvalidInput(
             "a model that can be drawn again",
             got="an instance of which no initializer is known: all initializations are this one model",
-            hint="its class or a factory, lambda: Model(), or init=function; fg.measure for its guesses",
+            hint="a function that builds the model, or its class, or init=; fg.measure for its guesses",
         )
 
 
@@ -144,7 +144,8 @@ def _assumed(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:
     if not guessed:
         return verdict
     first = " and ".join(f"{f.kind} at {f.layer}" for f in guessed)
-    if_so = f"if it starts as this instance's own values suggest ({first}): to be sure, pass its class or a factory"
+    sure = "to be sure, pass a function that builds it, or its class"
+    if_so = f"if it starts as this instance's own values suggest ({first}): {sure}"
     return replace(verdict, probability=math.nan, chances=(), why="; ".join(filter(None, (verdict.why, if_so))))
 
 

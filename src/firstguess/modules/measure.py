@@ -292,9 +292,8 @@ def _measurement(
             Finding(
                 FindingKind.NOTHING_DRAWN,
                 f"nothing was re-initialized: all {inits} initializations are one model (fixed or loaded weights, none "
-                "at "
-                "all, or random buffers), so that there is no ensemble and no error bar; give a factory that draws "
-                "(lambda: Model()) or init=function",
+                "at all, or random buffers), so that there is no ensemble and no error bar; a function that builds the "
+                "model, or its class, draws others, or init=",
             )
         )
         fractions, stats, inits = fractions[:1], stats[:1], 1

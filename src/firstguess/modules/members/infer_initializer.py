@@ -17,7 +17,7 @@ from scipy import special
 from torch import nn
 
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.members.initializers import RUNNING_NORMS
+from firstguess.modules.members.initializers import BY_CONSTRUCTOR, RUNNING_NORMS, in_float
 from firstguess.modules.members.weight_statistics import SHAPED, Numbers, differs, fitting, orthogonal_gains, sampled
 
 ALPHA = 1e-6  # how often a model as its initializers draw it is said to be another, by a test of any of its parameters
@@ -241,11 +241,11 @@ def _kept(kind: FindingKind, own: ObservedWeights) -> Adjustment:
 
 
 def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
-    wide = torch.empty_like(parameter, dtype=torch.float32) if parameter.dtype.itemsize < 4 else parameter
-    for block, gain in zip(wide.chunk(len(gains)), gains, strict=True):
-        nn.init.orthogonal_(block, gain)
-    if wide is not parameter:
-        parameter.copy_(wide)
+    def draw(wide: torch.Tensor) -> None:
+        for block, gain in zip(wide.chunk(len(gains)), gains, strict=True):
+            nn.init.orthogonal_(block, gain)
+
+    in_float(parameter, draw)
 
 
 def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str], *, plain: bool) -> Adjustment:
@@ -283,25 +283,25 @@ def and_more(places: Collection[str]) -> str:
     return f", here and in {len(places) - 1} more" if len(places) > 1 else ""
 
 
-def by_constructor(model: str) -> str:
-    """What to do to be sure of how a class draws its weights."""
-    return f"pass the class or a factory to run the constructor itself: fg.measure(lambda: {model}(…), data)"
-
-
-def not_followed(adjustments: list[Adjustment], model: str) -> Finding:
+def not_followed(adjustments: list[Adjustment]) -> Finding:
     """One for all parameters that are drawn by their initializers though the model's own values are others."""
-    worst = max(adjustments, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
     return Finding(
         FindingKind.OTHER_VALUES,
         f"the model's own values are not what its initializers give, in {len(adjustments)} parameters: it was trained, "
-        f"or its constructor initializes them in its own way; to compare with that, pass a factory: lambda: {model}(…)",
-        worst.name,
+        f"or its constructor initializes them in its own way; to compare with that, {BY_CONSTRUCTOR}",
+        _worst(adjustments).name,
     )
 
 
-def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
+def _worst(adjustments: list[Adjustment]) -> Adjustment:
+    return max(adjustments, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
+
+
+def findings(adjustments: list[Adjustment]) -> list[Finding]:
     """One for each kind of adjustment, with what to do to be sure."""
     words = {
+        FindingKind.RANDOM_VALUES: "values that look drawn, by no initializer of the model: re-initialized as they "
+        "look ({rules}, which no interval includes)",
         FindingKind.CONSTANTS: "the model has {rules} where its initializer gives other values: kept, as the "
         "constructor set it",
         FindingKind.KEPT_VALUES: "every initialization has the model's own values, which its initializer cannot give: "
@@ -319,13 +319,13 @@ def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
         mine = [one for one in adjustments if one.kind == kind]
         if not mine:
             continue
-        worst = max(mine, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
+        worst = _worst(mine)
         rules = sorted({one.rule for one in mine if one.rule}) or ["few different values"]
-        said = ", ".join(rules[:3]) + (", …" if len(rules) > 3 else "")
+        said = "; ".join([*rules[:3], *(["…"] if len(rules) > 3 else [])])
         fits = f", which fits {worst.rule}" if worst.rule else ""
         message = text.format(rules=said, ratio=worst.ratio, fits=fits)
         here = f"here and in {len(mine) - 1} more: " if len(mine) > 1 else ""
-        found.append(Finding(kind, f"{here}{message}; {by_constructor(model)}", worst.name))
+        found.append(Finding(kind, f"{here}{message}; {BY_CONSTRUCTOR}", worst.name))
     return found
 
 
@@ -399,23 +399,6 @@ def _words(law: _FittedDistribution) -> str:
     return f"{'uniform' if law.flat else 'normal'}, standard deviation {law.size:.3g}, known to {known:.0%}"
 
 
-def random_findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
-    """One for all vectors that are re-initialized by their looks."""
-    if not adjustments:
-        return []
-    rules = sorted({one.rule for one in adjustments})
-    here = f"here and in {len(adjustments) - 1} more: " if len(adjustments) > 1 else ""
-    said = "; ".join(rules[:3]) + ("; …" if len(rules) > 3 else "")
-    return [
-        Finding(
-            FindingKind.RANDOM_VALUES,
-            f"{here}values that look drawn, by no initializer of the model: re-initialized as they look ({said}, which "
-            f"no interval includes); {by_constructor(model)}",
-            adjustments[0].name,
-        )
-    ]
-
-
 def _law(value: torch.Tensor) -> _FittedDistribution | None:
     """The distribution that entries look drawn from; None if they are few, or have structure."""
     x = value.detach().double()
@@ -487,7 +470,7 @@ def buffer_findings(held: list[str]) -> list[Finding]:
         Finding(
             FindingKind.RANDOM_BUFFERS,
             f"a buffer whose values look drawn{and_more(held)}: every initialization has this instance's own, and all "
-            "numbers and intervals are for these; pass the class or a factory to draw them too",
+            f"numbers and intervals are for these; {BY_CONSTRUCTOR}",
             held[0],
         )
     ]

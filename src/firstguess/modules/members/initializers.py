@@ -20,6 +20,8 @@ from torch.nn.utils.weight_norm import WeightNorm
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 
+# What to do to be sure of how a class draws its weights, in Python and in the shell.
+BY_CONSTRUCTOR = "pass the class, or a function that builds the model, to run its constructor itself"
 Init: TypeAlias = "str | tuple[float, float] | Callable[[nn.Module], Any] | None"
 
 _NAMED: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -83,7 +85,7 @@ def _fill(module: nn.Module, weight: Callable[[torch.Tensor, float], Any], bias:
     weights = list(_weights(module, own))
     with torch.no_grad():
         for tensor, fan_in in weights:
-            _in_float(tensor, lambda t, f=fan_in: weight(t, f))
+            in_float(tensor, lambda t, f=fan_in: weight(t, f))
         if weights:
             for name, parameter in own.items():
                 if "bias" in name:
@@ -92,7 +94,7 @@ def _fill(module: nn.Module, weight: Callable[[torch.Tensor, float], Any], bias:
             module.weight = own["weight"].detach()
 
 
-def _in_float(tensor: torch.Tensor, draw: Callable[[torch.Tensor], Any]) -> None:
+def in_float(tensor: torch.Tensor, draw: Callable[[torch.Tensor], Any]) -> None:
     """Draw, also where a factorization does not know the type (orthogonal weights in bfloat16)."""
     if tensor.dtype in (torch.float32, torch.float64):
         draw(tensor)

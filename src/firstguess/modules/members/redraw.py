@@ -27,7 +27,6 @@ from firstguess.modules.members.infer_initializer import (
     ObservedWeights,
     and_more,
     buffer_findings,
-    by_constructor,
     clones,
     findings,
     follow,
@@ -35,10 +34,10 @@ from firstguess.modules.members.infer_initializer import (
     learn_more,
     not_followed,
     random_buffers,
-    random_findings,
     random_vectors,
 )
 from firstguess.modules.members.initializers import (
+    BY_CONSTRUCTOR,
     Init,
     Initializer,
     RedrawnPart,
@@ -247,11 +246,10 @@ class Redraw:
         adjustments = [*vectors, *follow([(own, law) for own, law in strange if own.name not in random])]
         self._adjustments = [one for one in adjustments if one.certain or not self._trained]
         self._random = random if not self._trained else set()
-        yield from random_findings([one for one in self._adjustments if one.name in random], type(self.model).__name__)
-        yield from findings(self._adjustments, type(self.model).__name__)
+        yield from findings(self._adjustments)
         if len(self._adjustments) < len(adjustments):
             others = [one for one in adjustments if not one.certain]
-            yield not_followed(others, type(self.model).__name__)
+            yield not_followed(others)
 
     def _looks(self, owns: dict[str, ObservedWeights]) -> dict[str, float]:
         """Which of the model's own values look trained, and how much."""
@@ -319,8 +317,7 @@ class Redraw:
         what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
         return Finding(
             said,
-            f"{what}: drawn as by {by}, whose size is nearest to the model's own values; "
-            f"{by_constructor(type(self.model).__name__)}",
+            f"{what}: drawn as by {by}, whose size is nearest to the model's own values; {BY_CONSTRUCTOR}",
             name,
         )
 
@@ -389,7 +386,7 @@ class Redraw:
             yield Finding(
                 FindingKind.NOT_REDRAWN,
                 "no initializer draws all of this parameter, so every initialization has the model's own value, and "
-                "intervals are for this value: give a factory (lambda: Model()) or init=function",
+                f"intervals are for this value; {BY_CONSTRUCTOR}, or give init=",
                 name,
             )
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import nn
@@ -47,6 +46,7 @@ from firstguess.modules.outputs import Pick, find_logits
 
 Mode: TypeAlias = Literal["train", "eval"]
 Forward: TypeAlias = Callable[[nn.Module], Any]
+_T = TypeVar("_T")
 
 
 REPAIR = "_firstguess_repair"  # what `fg.repair` did to a model, in plain data: how, γ, biases before and after
@@ -136,7 +136,7 @@ class Instance:
                 raise InvalidInput(
                     "a model that can be deep-copied, to move, cast or materialise it",
                     got=type(model).__name__,
-                    hint="give a factory instead: lambda: MyModel(...)",
+                    hint="a function that builds the model, or its class",
                 )
             with restored(self._model, parameters=True):
                 known = self._options(setup(self._model), init, redraw)
@@ -234,7 +234,7 @@ class Factory:
                 "a factory that returns an nn.Module",
                 got=f"a {type(model).__name__}",
                 where=getattr(self._factory, "__name__", "the factory"),
-                hint="lambda: MyModel(...)",
+                hint="a function that builds the model, or its class",
             )
         return unwrapped(model)
 
@@ -325,7 +325,7 @@ def source(what: object, init: Init, setup: Setup, *, trained: bool = False, red
     raise InvalidInput(
         "an nn.Module, a class of them, or a function that builds one",
         got=f"a {type(what).__name__}",
-        hint="lambda: MyModel(...)",
+        hint="the model itself",
     )
 
 
@@ -347,10 +347,7 @@ def source_of(
     call = Caller()
 
     def found(model: nn.Module) -> torch.Tensor:
-        try:
-            return find_logits(call(model, part(batches[0], 0, min(2, batches[0].size)), copies=True), logits)
-        except Exception:  # of a user's model that takes whole batches only, or it fails again
-            return find_logits(call(model, batches[0], copies=True), logits)
+        return on_few(batches[0], lambda few: find_logits(call(model, few, copies=True), logits))
 
     def repaired(model: nn.Module) -> None:  # by name: a repair draws members
         importlib.import_module("firstguess.modules.repair").again(model, repair_of(what), batches, logits)
@@ -361,23 +358,21 @@ def source_of(
 
 
 def shaped_by(model: nn.Module, batch: Batch) -> None:
-    """One forward, which gives lazy layers their shape: on two points, or on all for a model that takes no other."""
-    sizes = tuple(dict.fromkeys((min(2, batch.size), batch.size)))
-    for size in sizes:
-        try:
-            Caller()(model, part(batch, 0, size), copies=True)
-            return
-        except Exception:  # whatever a user's model raises
-            if size == sizes[-1]:
-                raise
+    """One forward, which gives lazy layers their shape."""
+    on_few(batch, lambda few: Caller()(model, few, copies=True))
+
+
+def on_few(batch: Batch, run: Callable[[Batch], _T]) -> _T:
+    """What a user's model gives on two points, or on all of a batch if it takes no other number."""
+    try:
+        return run(part(batch, 0, min(2, batch.size)))
+    except Exception:  # whatever a user's model raises, or it fails again
+        return run(batch)
 
 
 def check_scale(scale: float) -> float:
     """A factor on weights, or one clear error."""
-    if isinstance(scale, bool) or not 0 < checks.number(scale) < math.inf:
-        raise InvalidInput(
-            "a scale above 0, that weights are multiplied by", got=repr(scale), where="scale", hint="0.5"
-        )
+    checks.within(scale, "a scale above 0, that weights are multiplied by", "scale", "0.5")
     return float(scale)
 
 
