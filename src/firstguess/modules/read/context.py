@@ -116,6 +116,12 @@ class Estimate:
         """σb² of PyTorch's default."""
         return 1.0 / (3.0 * self.fan_in)
 
+    def variances(self, rule: str, draws: int, distribution: str = "") -> Variances:
+        """What was measured, and the rule that it was recognised as."""
+        random = None if self.bias is None or self.bias.constant is not None else self.bias
+        bias = (0.0, 0.0) if random is None else (random.mean_square, random.standard_error)
+        return Variances(self.measured, self.standard_error, *bias, rule, draws, distribution)
+
 
 def estimate(weight: Numbers, bias: Numbers | None, shape: torch.Size, init: Init) -> Estimate:
     """From the statistics of a weight of shape (units, inputs, …) and of its bias."""
@@ -153,7 +159,7 @@ class Modules:
     draws: ParameterDraws
     init: Init = None
     used: dict[int, str] = field(default_factory=dict[int, str])  # what some layer has its weights from already, by id
-    estimates: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
+    estimates: dict[str, Estimate] = field(default_factory=dict[str, Estimate])  # by name of the weight
 
     def __post_init__(self) -> None:
         for path, module in self.model.named_modules():
@@ -163,7 +169,7 @@ class Modules:
                 tensor = tensor_at(self.model, weight)
                 if tensor is not None:
                     numbers = self.draws.numbers
-                    self.estimates[path] = estimate(numbers[weight], numbers.get(bias), tensor.shape, self.init)
+                    self.estimates[weight] = estimate(numbers[weight], numbers.get(bias), tensor.shape, self.init)
         self.favourites = favourites(self.estimates.values())
 
     @staticmethod
@@ -190,7 +196,7 @@ class Modules:
         self, path: str, module: nn.Module, say: Callable[[Any, ReadContext], ReadResult], context: ReadContext
     ) -> ReadResult:
         """A module whose weights are drawn: its kind gets their distribution; biases of one constant are a shift."""
-        found = self.estimates.get(path)
+        found = self.estimates.get(self._name(path, "weight"))
         weight = tensor_at(self.model, self._name(path, "weight"))
         if found is None or weight is None:
             return ReadResult(why="its weights could not be drawn")
@@ -210,15 +216,7 @@ class Modules:
             return replace(meaning, zero=meaning.why == _ZERO and not constant)
         if rule == TORCH_DEFAULT and found.bias is not None and bias_var != found.default_bias:
             rule = f"{TORCH_DEFAULT} for weights, not for biases"
-        variances = Variances(
-            found.measured,
-            found.standard_error,
-            bias_var if found.bias is None or constant is not None else found.bias.mean_square,
-            0.0 if found.bias is None or constant is not None else found.bias.standard_error,
-            rule,
-            self.draws.count,
-            found.weight.law,
-        )
+        variances = found.variances(rule, self.draws.count, found.weight.law)
         after: tuple[Layer, ...] = (Shift(constant),) if constant else ()
         notes = (f"{path} starts with biases of {constant:g}",) if constant else ()
         if weight_var == 0.0:

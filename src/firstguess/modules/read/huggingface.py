@@ -336,25 +336,17 @@ def _is_language(model: nn.Module) -> bool:
     return name.endswith(_LANGUAGE) and any(is_trunk(m) for m in model.children())
 
 
-@dataclass(frozen=True)
-class KnownModel:
-    """The pieces of a model, and how many classes it has (None: no head)."""
-
-    pieces: list[Piece]
-    classes: int | None
-
-
-def read_known(builder: Builder) -> KnownModel:
-    """The pieces of the whole model; Stop where something is not read."""
+def read_known(builder: Builder) -> tuple[list[Piece], int | None]:
+    """The pieces of the whole model, and how many classes it has (None: no head); Stop where something is not read."""
     model: Any = builder.model
     name = type(model).__name__
     if name in FAMILIES:
         pieces = trunk(builder, "")
         pooler = getattr(model, "pooler", None)
         if pooler is None:
-            return KnownModel(pieces, None)
+            return pieces, None
         act = builder.activate(pooler.activation, "pooler")
-        return KnownModel([*pieces, builder.pool("cls"), builder.dense(builder.matrix("pooler.dense")), act], None)
+        return [*pieces, builder.pool("cls"), builder.dense(builder.matrix("pooler.dense")), act], None
     if name not in HEADS:
         return _language(builder)
     head = HEADS[name]
@@ -364,10 +356,10 @@ def read_known(builder: Builder) -> KnownModel:
             pieces.append(plain(Activate(activation(layer[1:-1]))))
         else:
             pieces.append(builder.dense(builder.matrix(layer)))
-    return KnownModel(pieces, int(model.config.num_labels))
+    return pieces, int(model.config.num_labels)
 
 
-def _language(builder: Builder) -> KnownModel:
+def _language(builder: Builder) -> tuple[list[Piece], int | None]:
     """A language model: its head guesses at every token, by weights of its own or by the embedding's."""
     children = dict(builder.model.named_children())
     body = next(name for name, module in children.items() if is_trunk(module))
@@ -382,7 +374,7 @@ def _language(builder: Builder) -> KnownModel:
     first = pieces[0]
     assert isinstance(first.layer, Embed)
     pieces[0] = replace(first, layer=replace(first.layer, vocabulary=matrix.units))
-    return KnownModel([*pieces, builder.unembed(matrix, tied=_tied(builder.model))], matrix.units)
+    return [*pieces, builder.unembed(matrix, tied=_tied(builder.model))], matrix.units
 
 
 def _tied(model: Any) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
-from firstguess.modules.members.initializers import Init, is_hugging_face_conv1d
+from firstguess.modules.members.initializers import is_hugging_face_conv1d
 from firstguess.modules.members.weight_statistics import Numbers
-from firstguess.modules.read.context import Estimate, ParameterDraws, estimate, favourites
+from firstguess.modules.read.context import Modules, estimate, favourites
 from firstguess.modules.read.result import Part
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
@@ -207,8 +207,7 @@ def stop(model: nn.Module, path: str, why: str) -> Stop:
     return Stop(path, type(model.get_submodule(path)).__name__, why)
 
 
-@dataclass(frozen=True)
-class DenseVariances:
+class DenseVariances(NamedTuple):
     """σw² and σb² of a dense layer, as chosen; `variances` are what was measured."""
 
     weight_var: float
@@ -219,9 +218,8 @@ class DenseVariances:
 class Laws:
     """What the parameters of one model are drawn from."""
 
-    def __init__(self, model: nn.Module, draws: ParameterDraws, init: Init = None) -> None:
-        self.model, self.draws, self.init = model, draws, init
-        self._known: dict[str, Estimate] = {}
+    def __init__(self, modules: Modules) -> None:
+        self.model, self.draws, self._modules = modules.model, modules.draws, modules
         self._sizes: dict[str, float] = {}  # E w² of distributions that follow no rule
         self._measure_sizes()
 
@@ -259,15 +257,14 @@ class Laws:
             raise stop(
                 self.model, matrix.path, f"its biases start with {bias.constant:g}: a description has 0 or random ones"
             )
-        found = self._known.setdefault(matrix.weight.name, estimate(weight, bias, shape, self.init))
-        rule, value = found.choose(favourites(self._known.values()))
+        known = self._modules.estimates
+        if matrix.weight.name not in known or known[matrix.weight.name].weight is not weight:
+            known[matrix.weight.name] = estimate(weight, bias, shape, self._modules.init)
+        found = known[matrix.weight.name]
+        rule, value = found.choose(favourites(known.values()))
         if rule == "measured":
             value = found.fan_in * self._sizes[matrix.weight.name]
-        random = bias is not None and bias.constant is None
-        bias_var = found.bias_var()
-        square, error = (bias.mean_square, bias.standard_error) if random and bias is not None else (0.0, 0.0)
-        measured = Variances(found.measured, found.standard_error, square, error, rule, self.draws.count)
-        return DenseVariances(_rounded(value), bias_var, measured)
+        return DenseVariances(_rounded(value), found.bias_var(), found.variances(rule, self.draws.count))
 
     def _measure_sizes(self) -> None:
         """E w²: a rounder number that fits, else one for all parameters of the model that cannot be told apart.
@@ -329,9 +326,8 @@ _GRID = torch.linspace(-9.0, 9.0, 601, dtype=torch.float64)
 class Builder:
     """Pieces of one model, with the distributions of its parameters over draws."""
 
-    def __init__(self, model: nn.Module, draws: ParameterDraws, init: Init = None) -> None:
-        self.model = model
-        self.laws = Laws(model, draws, init)
+    def __init__(self, modules: Modules) -> None:
+        self.model, self.laws = modules.model, Laws(modules)
         self.notes: list[str] = []
         self.norms: set[str] = set()  # parameters of norms: one constant each
 
@@ -532,7 +528,7 @@ class Builder:
                 values = function(_GRID.clone()).numpy()
         except Exception:  # of a function that is no activation: it takes no row of numbers
             raise Stop(path, kind, "not an activation that a description has") from None
-        for phi in _activations():
+        for phi in map(registry.activation, registry.names()):
             if values.shape == _GRID.shape and np.abs(phi.offset + phi.rise(_GRID.numpy()) - values).max() < 1e-6:
                 return phi
         raise Stop(path, kind, "not an activation that a description has")
@@ -564,8 +560,3 @@ class Builder:
 
     def pool(self, at: Any) -> Piece:
         return plain(PoolTokens(at))
-
-
-def _activations() -> Iterator[Activation]:
-    for name in registry.names():
-        yield registry.activation(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -122,17 +122,7 @@ class Constants:
         return found[0] if len(found) == 1 else None
 
 
-class Walk(Protocol):
-    """What the walk over a graph has at hand (`graph.py`)."""
-
-    builder: Builder
-    constants: Constants
-    begun: bool
-
-    def item(self, node: fx.Node, v: Several) -> Value: ...
-
-
-def reshaped(graph: Walk, node: fx.Node, v: Value) -> Value:
+def reshaped(graph: GraphPieces, node: fx.Node, v: Value) -> Value:
     """What a value is after a call that reshapes it, averages tokens or takes a part."""
     name = dispatch.function_name(node) if node.op != "call_module" else "flatten"
     after = graph.constants.shape(node)
@@ -184,7 +174,7 @@ def _swaps(node: fx.Node, name: str) -> bool:
 
 
 def _of_grid(
-    graph: Walk, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...], after: tuple[int, ...]
+    graph: GraphPieces, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...], after: tuple[int, ...]
 ) -> Value:
     """From (n, D, h, w) to tokens, by way of (n, D, T) or of (n, h, w, D)."""
     form: Form | None = None
@@ -202,7 +192,7 @@ def _of_grid(
     return TokenSignal(v.pieces, form)
 
 
-def _view(graph: Walk, node: fx.Node, name: str, v: DenseView, after: tuple[int, ...]) -> Value:
+def _view(graph: GraphPieces, node: fx.Node, name: str, v: DenseView, after: tuple[int, ...]) -> Value:
     units = v.matrix.units
     if name in _PARTS:
         parts = graph.constants.value(node)
@@ -223,7 +213,7 @@ def _view(graph: Walk, node: fx.Node, name: str, v: DenseView, after: tuple[int,
     return v
 
 
-def _pooled(graph: Walk, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...]) -> Value:
+def _pooled(graph: GraphPieces, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...]) -> Value:
     """One token, or the mean of all."""
     axis = {"tokens": 1, "nodes first": 2}.get(v.form)
     if axis is None:
@@ -306,13 +296,10 @@ class GraphPieces:
             return None
         first = self.flow[given[0]]
         if self.ending is not None:
-            raise self._stop(node, "follows a softmax")
+            raise _stop(node, "follows a softmax")
         if node.op == "call_module":
             return self._module(node, path_of(cast(str, node.target)), first)
         return self._call(node, first, [self.flow[n] for n in given])
-
-    def _stop(self, node: fx.Node, why: str) -> Stop:
-        return Stop(owner(node), dispatch.function_name(node), why)
 
     def _input(self, node: fx.Node) -> Value | None:
         x = self.constants.value(node)
@@ -457,7 +444,7 @@ class GraphPieces:
         index = places.get(index, index)
         found = v.items[index] if isinstance(index, int) and -len(v.items) <= index < len(v.items) else None
         if found is None:
-            raise self._stop(node, f"takes {index!r} of an output, which is not read")
+            raise _stop(node, f"takes {index!r} of an output, which is not read")
         return found
 
     def _sum(self, node: fx.Node) -> Value:
@@ -470,17 +457,17 @@ class GraphPieces:
             return self._masked(node, v, is_causal(self.constants.of(rest)))
         if isinstance(v, TokenSignal) and v.form == "tokens" and not dispatch.is_difference(node):
             return TokenSignal((*v.pieces, self.constants.positions(node, rest)), "tokens")
-        raise self._stop(node, "adds something that a description does not have there")
+        raise _stop(node, "adds something that a description does not have there")
 
     def _residual(self, node: fx.Node, one: TokenSignal, other: TokenSignal) -> Value:
         short, long = sorted((one, other), key=lambda s: len(s.pieces))
         at = len(short.pieces)
         if one.form != other.form or long.pieces[:at] != short.pieces or len(long.pieces) == at:
-            raise self._stop(node, "a sum of two signals of which neither is the input of the other")
+            raise _stop(node, "a sum of two signals of which neither is the input of the other")
         scale = 1.0
         if dispatch.is_difference(node):
             if one is not short:
-                raise self._stop(node, "a branch minus the stream")
+                raise _stop(node, "a branch minus the stream")
             scale = -1.0
         branch = list(long.pieces[at:])
         while len(branch) > 1 and isinstance(last := branch[-1].layer, Scale):  # a branch times a number
@@ -494,7 +481,7 @@ class GraphPieces:
         flows = [self.flow.get(n) for n in items]
         last = flows[-1]
         if axis not in (1, -2) or any(f is not None for f in flows[:-1]) or not isinstance(last, TokenSignal):
-            raise self._stop(node, "joins several signals; a description has one, and residual sums")
+            raise _stop(node, "joins several signals; a description has one, and residual sums")
         pieces = [self.constants.first_token(node, n) for n in reversed(items[:-1])]
         self.begun = True
         return TokenSignal((*last.pieces, *pieces), "tokens")
@@ -508,7 +495,7 @@ class GraphPieces:
         self.begun = True
         causal = is_causal(self.constants.of(given.get("attn_mask")), taken=True)
         if causal is None:
-            raise self._stop(node, "a mask that is not causal; a description has causal attention, or none masked")
+            raise _stop(node, "a mask that is not causal; a description has causal attention, or none masked")
         sizes = self.constants.shape(given["query"])
         query, key, value = self._three(node, views)
         return Attended((query, key, value), sizes[1], causal or bool(given.get("is_causal", False)))
@@ -516,7 +503,7 @@ class GraphPieces:
     def _three(self, node: fx.Node, views: list[Value | None]) -> tuple[DenseView, DenseView, DenseView]:
         known = [v for v in views if isinstance(v, DenseView) and v.phi is None]
         if len(known) != 3 or len({id(v.base) for v in known}) > 1:
-            raise self._stop(node, "queries, keys and values that are not dense layers on one signal")
+            raise _stop(node, "queries, keys and values that are not dense layers on one signal")
         return known[0], known[1], known[2]
 
     def _product(self, node: fx.Node, flows: list[Value]) -> Value:
@@ -528,18 +515,18 @@ class GraphPieces:
         if len(flows) == 2 and isinstance(flows[0], Scores) and flows[0].weights and isinstance(flows[1], DenseView):
             scores = flows[0]
             return Attended(self._three(node, [scores.query, scores.key, flows[1]]), scores.heads, scores.causal)
-        raise self._stop(node, "a product of signals that is not attention of one signal, head by head")
+        raise _stop(node, "a product of signals that is not attention of one signal, head by head")
 
     def _scores(self, node: fx.Node, name: str, v: Scores) -> Value:
         if name == "softmax" and not v.weights:
             return replace(v, weights=True)
         if name in ("masked_fill", "masked_fill_"):
             return self._masked(node, v, is_causal(self.constants.of(node.args[1])))
-        raise self._stop(node, "logits of attention that a description does not have")
+        raise _stop(node, "logits of attention that a description does not have")
 
     def _masked(self, node: fx.Node, v: Scores, causal: bool | None) -> Value:
         if causal is None or v.weights:
-            raise self._stop(node, "a mask that is not causal; a description has causal attention, or none masked")
+            raise _stop(node, "a mask that is not causal; a description has causal attention, or none masked")
         return replace(v, causal=v.causal or causal)
 
     # The rest
@@ -557,7 +544,7 @@ class GraphPieces:
                 return TokenSignal((*v.pieces, plain(Scale(1.0 / number))), v.form)
             if not divided:
                 return TokenSignal((*v.pieces, plain(Scale(float(number)))), v.form)
-        raise self._stop(node, "a product with something that a description does not have there")
+        raise _stop(node, "a product with something that a description does not have there")
 
     def _gated(self, node: fx.Node, one: Value, other: Value) -> Value:
         for gate, up in ((one, other), (other, one)):
@@ -567,11 +554,11 @@ class GraphPieces:
             if base is not None and base is up.base and phi and not up.phi and first is not None and second is not None:
                 dense = self.builder.dense(first, second)
                 return TokenSignal((*base.pieces, dense, plain(Gated(phi))), base.form)
-        raise self._stop(node, "a product of two signals that is not a gate on one signal")
+        raise _stop(node, "a product of two signals that is not a gate on one signal")
 
     def _end(self, node: fx.Node, v: Value) -> Value:
         if not isinstance(v, TokenSignal) or v.form != "vector":
-            raise self._stop(node, "a softmax within the network")
+            raise _stop(node, "a softmax within the network")
         self.builder.notes.append(_NORMALIZED)
         self.ending = lambda x: self.constants.run(node, x)
         return v

@@ -169,15 +169,14 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     """A model of a known class; None: it is none."""
     if not is_known(model):
         return None
-    builder = Builder(model, modules.draws, modules.init)
+    builder = Builder(modules)
     try:
         padding = _padding(model, batch)
-        known = read_known(builder)
+        pieces, classes = read_known(builder)
     except Stop as stop:
         return stopped(stop, builder)
     config: Any = model.config
     inputs = _varied(_inputs(model, batch), getattr(config, "vocab_size", 0), getattr(config, "pad_token_id", None))
-    pieces = known.pieces
     if padding is not None:
         pieces[0] = _padded(pieces[0], padding)
         inputs[-1, inputs.shape[1] // 2 + 1 :] = padding
@@ -185,7 +184,7 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     def call(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return outputs(m(x) if padding is None else m(x, attention_mask=(x != padding).long()))
 
-    said = disagreement(model, pieces, inputs, call, classes=known.classes, norms=builder.norms)
+    said = disagreement(model, pieces, inputs, call, classes=classes, norms=builder.norms)
     return finished(model, pieces, builder, said, len(inputs))
 
 
@@ -203,7 +202,7 @@ def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     call, graph, opaque = sized_graph(traced.float(), inputs, is_leaf)
     if graph is None:
         return None
-    builder = Builder(model, modules.draws, modules.init)
+    builder = Builder(modules)
     try:
         walk = GraphPieces(builder, call, graph, inputs, opaque)
     except Exception:  # a user's forward that does not run node by node: the other reader says why
