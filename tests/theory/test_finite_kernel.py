@@ -65,7 +65,7 @@ def test_real_networks(body: str) -> None:
 def test_shift_of_a_pair() -> None:
     """One layer without a norm, by hand: C + B/N and s/N at the overlap of the inputs; 0 for a point and itself."""
     c, n = 0.3, 50
-    moved, variance = shifts(fg.Network.parse("dense > relu > dense"), n)(np.array([c, 1.0]))
+    _, moved, variance = shifts(fg.Network.parse("dense > relu > dense"), n).at(np.arcsin([c, 1.0]))
     x = np.random.default_rng(6).standard_normal((100_000, n, 2))
     b = c * x[:, :, 0] + math.sqrt(1 - c * c) * x[:, :, 1]
     a, b = np.maximum(x[:, :, 0], 0), np.maximum(b, 0)

@@ -406,6 +406,11 @@ _GAUSS = 8, 16, 32  # nodes in t for whole matrices; more where the diagonal, wh
 _TILE = 256
 
 
+def pdf(x: Array) -> Array:
+    """The standard normal density."""
+    return np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
+
 def effective_directions(c: Array) -> float:
     """(tr C)²/tr C²: a node's variance over the data fluctuates by √(2/this)."""
     trace = float(np.trace(c))

@@ -148,19 +148,6 @@ class ChebyshevSeries:
             s4 = float(np.cos(near) @ self.together)
         return At(-first / sine, (second - first * math.cos(theta) / sine) / sine**2, s, b, s4)
 
-    def __call__(self, c: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """C', C'', s, B, s₄ at every c."""
-        theta = np.arccos(np.clip(c, -1.0, 1.0))
-        sine = np.maximum(np.sin(theta), 1e-9)
-        first, second, s, b = _value(2.0 * theta / math.pi - 1.0, self.terms)
-        s4 = _value(np.minimum(4.0 * theta / math.pi - 1.0, 1.0), self.together)
-        curve = (second - first * np.cos(theta) / sine) / sine**2
-        return -first / sine, curve, s, b, np.where(c >= 0.0, s4, 0.0)
-
-
-def _value(x: Array, terms: Array) -> Array:
-    return np.asarray(chebyshev.chebval(x, terms), dtype=np.float64)
-
 
 @lru_cache(maxsize=32)
 def series(distribution: UnitDistribution) -> ChebyshevSeries:

@@ -398,6 +398,13 @@ def steps(layers: Iterable[Layer], signal: Signal, *, prefix: str = "") -> Itera
         signal = after
 
 
+def signal_after(layers: Iterable[Layer], signal: Signal, *, prefix: str = "") -> Signal:
+    """The signal after the last of these layers."""
+    for _, _, signal in steps(layers, signal, prefix=prefix):  # noqa: B007, B020  # the last one
+        pass
+    return signal
+
+
 def sequence_text(layers: Sequence[Layer]) -> str:
     """The canonical text of a sequence: repeated segments are written once, with their count."""
     return " > ".join(repeated([text(layer) for layer in layers]))

@@ -20,7 +20,7 @@ from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, ReadContext, ReadResult, keeps_shape, nothing_assumed
 from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Values, same_map, take_level, unchanged
 from firstguess.network.shapes import Shape
-from firstguess.network.signal import Activated, Signal, Unknown, exp
+from firstguess.network.signal import Activated, Distribution, Signal, Unknown, exp
 from firstguess.network.tensors import Draw, Local, Place, SourceWriter, variance_of_others
 
 if TYPE_CHECKING:
@@ -387,7 +387,7 @@ Estimator = Literal["usual", "leave_one_out"]
 
 
 @dataclass(frozen=True)
-class BatchNormed:
+class BatchNormed(Distribution):
     """A Gaussian node normalized over a batch of B: û²/(B−1) ~ Beta(½, (B−2)/2); leave-one-out: Student's t."""
 
     batch: int
@@ -413,9 +413,6 @@ class BatchNormed:
         """E φ of the normalized value, whether or not φ subtracts it."""
         u, w = self.rule(phi.features)
         return phi.offset + float(np.sum(w * gaussian.evaluate(phi.rise, u)))
-
-    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
-        return None
 
     def rule(self, features: Iterable[gaussian.Feature]) -> tuple[gaussian.Array, gaussian.Array]:
         """Quadrature nodes and weights of the normalized value."""
@@ -489,7 +486,7 @@ def normalized(nodes: int, c: float, one_minus_c: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class GroupNormed:
+class GroupNormed(Distribution):
     """A Gaussian node of correlation c after a norm over groups of `nodes`.
 
     Exact for every activation where data points are uncorrelated (c = 0), and for piecewise linear ones at any c:

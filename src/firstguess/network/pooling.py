@@ -230,7 +230,7 @@ def max_moments(phi: Activation, size: int, between: float, spread: float) -> Mo
         return Moments(phi.offset, 0.0, 0.0)
     root = math.sqrt(q)
     x, w = _nodes(phi, root)
-    mass = size * w * _pdf(x) * _cdf(x) ** (size - 1)
+    mass = size * w * gaussian.pdf(x) * _cdf(x) ** (size - 1)
     mass /= mass.sum()
     f = phi.offset + phi.rise(root * x)
     mean = float(np.dot(mass, f))
@@ -280,7 +280,7 @@ def _center(phi: Activation, size: int, q: float, theta: float) -> float:
 def max_mean_square_slope(phi: Activation, size: int, q: float) -> float:
     """E Σ_k (∂M/∂u_k)² = E φ'(max)²: gradients flow through the largest unit only (theory.md §5)."""
     x, w = _nodes(phi, math.sqrt(q))
-    mass = size * w * _pdf(x) * _cdf(x) ** (size - 1)
+    mass = size * w * gaussian.pdf(x) * _cdf(x) ** (size - 1)
     return float(np.dot(mass, _derivative(phi, math.sqrt(q) * x) ** 2) / mass.sum())
 
 
@@ -352,10 +352,6 @@ def _derivative(phi: Activation, u: Array) -> Array:
             hint="pass it: fg.activation(fn, derivative=...)",
         )
     return phi.derivative(u)
-
-
-def _pdf(x: Array) -> Array:
-    return np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 def _cdf(x: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,16 +27,28 @@ def exp(x: float) -> float:
     return math.exp(x) if x < 709.0 else math.inf
 
 
-class Distribution(Protocol):
+class Distribution:
     """What a signal's units are distributed like, beyond their moments: enough to apply an activation, or not."""
+
+    @property
+    def words(self) -> str:
+        """What it is, for refusals."""
+        return "another signal"
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
         """The signal after φ, or NotCovered."""
-        ...
+        linear = self.words == "the output of linear"
+        raise NotCovered(
+            "a Gaussian signal before an activation",
+            got=self.words,
+            hint="dense in place of linear, which is the identity here: a layer with weights is dense"
+            if linear
+            else "put a dense layer between them, or use the ensemble reading: fg.measure(...)",
+        )
 
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
         """E φ'², the factor on the mean square of gradients going back; None where it is not known."""
-        ...
+        return None
 
 
 @dataclass(frozen=True)
@@ -146,7 +158,7 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Distribution):
     """Every node is Gaussian over data around its own center, the centers Gaussian over nodes: theory.md §1.
 
     `positions`: it is the output of a convolution, and of what its positions have in common nothing is known.
@@ -192,47 +204,33 @@ class Gaussian:
         return phi.mean_square_slope(signal.q)
 
 
-def _not_gaussian(got: str) -> NotCovered:
-    return NotCovered(
-        "a Gaussian signal before an activation",
-        got=got,
-        hint="dense in place of linear, which is the identity here: a layer with weights is dense"
-        if got == "the output of linear"
-        else "put a dense layer between them, or use the ensemble reading: fg.measure(...)",
-    )
-
-
 @dataclass(frozen=True)
-class Activated:
+class Activated(Distribution):
     """φ of a signal whose distribution is known: what a max-pool needs to see through."""
 
     before: Signal
     phi: Activation
 
-    def activate(self, signal: Signal, phi: Activation) -> Signal:
-        raise _not_gaussian(f"the output of {self.phi}")
-
-    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
-        return None
+    @property
+    def words(self) -> str:
+        return f"the output of {self.phi}"
 
 
 @dataclass(frozen=True)
-class Largest:
+class Largest(Distribution):
     """The largest of `size` independent units, each φ of a signal whose distribution is known."""
 
     before: Signal
     phi: Activation
     size: int
 
-    def activate(self, signal: Signal, phi: Activation) -> Signal:
-        return Unknown("the maximum of several nodes").activate(signal, phi)
-
-    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
-        return None
+    @property
+    def words(self) -> str:
+        return "the maximum of several nodes"
 
 
 @dataclass(frozen=True)
-class Unknown:
+class Unknown(Distribution):
     """Moments are right, the distribution is not known: enough for dense layers and norms, not for an activation.
 
     `affine_of`: a signal that becomes this one by one shift and one factor for all units (`flipped`: a negative one).
@@ -242,11 +240,9 @@ class Unknown:
     affine_of: Signal | None = None
     flipped: bool = False
 
-    def activate(self, signal: Signal, phi: Activation) -> Signal:
-        raise _not_gaussian(self.why)
-
-    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
-        return None
+    @property
+    def words(self) -> str:
+        return self.why
 
 
 def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
@@ -281,7 +277,7 @@ SAMPLED = "residual sums that are not Gaussian: by 32768 sampled nodes, to about
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(Distribution):
     """Nodes on two data points: `values` (2, nodes) in units of exp(log_scale/2), made of `parts` Gaussians each.
 
     `alike`: no unit has a center of its own, as after BatchNorms; then all that differs between units is sampling.

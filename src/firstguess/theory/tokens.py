@@ -21,7 +21,7 @@ from firstguess.network.points import Points, merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
 from firstguess.theory.kernel.propagation import Kernel, propagate, read_pending
-from firstguess.theory.kernel.tiles import Budget, Pending, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Pending, Pixels, Stored, all_pairs
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once
 _ENTRY = 2.5e-8  # seconds a layer takes for a covariance (gelu, one core: measured)
@@ -40,19 +40,6 @@ class Ids:
         return (self._ids[a].ravel()[:, None] == self._ids[b].ravel()).astype(np.float64), None
 
 
-class Vectors:
-    """XXᵀ/d of tokens that are vectors (n, tokens, d), such as patches of images."""
-
-    dtype: np.dtype[Any] = np.dtype(np.float64)
-
-    def __init__(self, x: Array) -> None:
-        self._x = x
-
-    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
-        left, right = (self._x[side].reshape(-1, self._x.shape[2]) for side in (a, b))
-        return left @ right.T / self._x.shape[2], None
-
-
 @dataclass(frozen=True)
 class TokenStream:
     """The covariance of all tokens of n sequences, (n·T, n·T), and how it was found."""
@@ -67,19 +54,6 @@ class TokenStream:
         return merged(self.pending.remarks)
 
 
-class Prototypes:
-    """Two sequences of the closed form."""
-
-    dtype: np.dtype[Any] = np.dtype(np.float64)
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._k, self._length = tokens.prototypes(), tokens.length
-
-    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
-        rows, cols = (slice(side.start * self._length, side.stop * self._length) for side in (a, b))
-        return self._k[rows, cols].copy(), None
-
-
 def prototype_kernel(network: Network, tokens: Tokens, *, width: int = 1000) -> Kernel:
     """The fold on two prototype sequences: a 2×2 covariance, S on its diagonal and C beside it: theory.md §9."""
     started = time.perf_counter()
@@ -88,7 +62,7 @@ def prototype_kernel(network: Network, tokens: Tokens, *, width: int = 1000) -> 
     budget = _plan(network, shape, 2, 2e9, 600.0, None)
     budget.images, budget.alike = 1, True
     points = Points(np.ones(places), np.zeros(places), False, shape, width, what="tokens")
-    return read_pending(network, Pending(Prototypes(tokens), points), budget, started)
+    return read_pending(network, Pending(Stored(tokens.prototypes(), None, points), points), budget, started)
 
 
 def token_kernel(
@@ -147,8 +121,8 @@ def _started(
     if found.ndim == 2:
         source, q, mean = Ids(found), np.ones(n * tokens), np.zeros(n * tokens)
     else:
-        source = Vectors(found)
-        q, mean = (found**2).mean(axis=2).ravel(), found.mean(axis=2).ravel()
+        source = Pixels(found)
+        q, mean = source.squares(), source.means()
     real = network.layers[0].real_tokens(found)
     real = None if real is None else real.ravel()
     return Pending(source, Points(q, mean, False, shape, width, what="the data", real=real)), budget

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from firstguess.base.errors import NotCovered
-from firstguess.base.gaussian import Array, Feature, Function
+from firstguess.base.gaussian import Array, Feature, Function, pdf
 from firstguess.network.activations import record
 from firstguess.network.activations.record import Activation, Kink, Piecewise, TorchNames, piecewise_linear
 
@@ -182,7 +182,7 @@ def _special(name: str) -> Function:
             return special.erf(x)
         if name == "gelu":
             return x * special.ndtr(x)
-        return special.ndtr(x) + x * np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)  # GELU's slope
+        return special.ndtr(x) + x * pdf(x)  # GELU's slope
 
     return fn
 

@@ -53,7 +53,7 @@ def piecewise_kernel(f: Piecewise, k: Array, qa: Array, qb: Array) -> Array:
 def _poly_kink(poly: tuple[float, float, float], kink: Kink, a: Array, b: Array, c: Array) -> Array:
     """E poly(u_a)·kink(u_b): E X f(Y) = c E f', E X² f(Y) = E f + c² E f''."""
     h = kink.at / b
-    tail, pdf = ndtr(-h), _pdf(h)
+    tail, pdf = ndtr(-h), gaussian.pdf(h)
     first = pdf - h * tail
     e0, e1, e2 = kink.powers
     value = e0 * tail + e1 * b * first + e2 * b * b * ((1.0 + h * h) * tail - h * pdf)
@@ -70,10 +70,10 @@ def _kink_kink(left: Kink, right: Kink, a: Array, b: Array, c: Array) -> Array:
     root = np.maximum(np.sqrt((1.0 - c) * (1.0 + c)), 1e-12)  # where the pair coincides the limit is taken there
     v, w = (g - c * h) / root, (h - c * g) / root
     half_v, half_w = ndtr(-v), ndtr(-w)
-    at_h, at_g = _pdf(h), _pdf(g)
+    at_h, at_g = gaussian.pdf(h), gaussian.pdf(g)
     x0, y0 = at_h * half_v, at_g * half_w
-    x1 = at_h * root * (_pdf(v) - v * half_v)
-    y1 = at_g * root * (_pdf(w) - w * half_w)
+    x1 = at_h * root * (gaussian.pdf(v) - v * half_v)
+    y1 = at_g * root * (gaussian.pdf(w) - w * half_w)
     p00 = np.clip(0.5 * (ndtr(-h) + ndtr(-g)) - owens_t(h, v / h) - owens_t(g, w / g), 0.0, 1.0)
     p10 = x0 + c * y0 - h * p00
     p01 = y0 + c * x0 - g * p00
@@ -89,10 +89,6 @@ def _kink_kink(left: Kink, right: Kink, a: Array, b: Array, c: Array) -> Array:
         out += l2 * r2 * (a * b) ** 2 * p22 + l2 * r1 * a * a * b * p21 + l1 * r2 * a * b * b * p12
         out += l2 * r0 * a * a * p20 + l0 * r2 * b * b * p02
     return out
-
-
-def _pdf(x: Array) -> Array:
-    return np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 # --------------------------------------------------------------------------------------------------------------

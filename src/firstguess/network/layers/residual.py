@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, sequence_text, steps
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, sequence_text, signal_after, steps
 from firstguess.network.layers.affine import Scale
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, along
 from firstguess.network.shapes import Shape
@@ -118,7 +118,10 @@ class Residual(Layer):
 
     def moments(self, signal: Signal) -> Signal:
         self.check()
-        f, x = (_through(path, signal, name) for path, name in zip(self.paths, ("branch ", "shortcut "), strict=True))
+        f, x = (
+            signal_after(path, signal, prefix=name)
+            for path, name in zip(self.paths, ("branch ", "shortcut "), strict=True)
+        )
         distribution = distribution_of_sum(x, f, self.scale)
         f = f.times(self.scale)
         scale = max(x.log_scale, f.log_scale)
@@ -244,12 +247,6 @@ def _last(path: Sequence[Layer], sample: PointSample, nodes: int | None) -> Poin
     for _, sample in through(path, sample, last=nodes):  # noqa: B007, B020  # the last one
         pass
     return sample
-
-
-def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:
-    for _, _, signal in steps(path, signal, prefix=name):  # noqa: B007, B020  # the last one
-        pass
-    return signal
 
 
 def _levels(outer: Points, inner: Points, scale: float) -> Array | None:

@@ -22,7 +22,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
-from firstguess.network.layer import Layer, LayerReading, steps
+from firstguess.network.layer import Layer, LayerReading, signal_after
 from firstguess.network.network import Network
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import finite_steps, through
@@ -171,11 +171,6 @@ class Shifts:
     moved: Array
     variance: Array
 
-    def __call__(self, c: Array) -> tuple[Array, Array]:
-        """What width adds to the mean overlap, and the variance."""
-        _, moved, variance = self.at(np.arcsin(np.clip(c, -1.0, 1.0)))
-        return moved, variance
-
     def at(self, angles: Array) -> tuple[Array, Array, Array]:
         """All three, at arcsin c."""
         from scipy.interpolate import CubicSpline
@@ -198,9 +193,7 @@ def _pair(network: Network, width: int, c: float) -> tuple[float, float, float]:
     """One pair of points of overlap c: theory.md (45), from v = 0 on."""
     start = Signal(0.0, c, 1.0 - c, distribution=Gaussian())
     state = FiniteSignal(start, math.inf, float(width), False, 1.0, c, inputs=True)  # 1: sizes of data differ
-    wide = start
-    for _, _, wide in steps(network.layers, start):  # noqa: B007  # the last one
-        pass
+    wide = signal_after(network.layers, start)
     for _, state in finite_steps(network.layers, state):  # noqa: B007, B020  # the last one
         pass
     return wide.correlation, state.e - wide.correlation, state.v

@@ -198,7 +198,7 @@ def image_kernel(
             hint="x.reshape(n, 1, 28, 28)",
         )
     n, channels, *sides = x.shape
-    pixels = Pixels(x, tangent)
+    pixels = Pixels(np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64), tangent)
     shape = Shape(channels, PositionGrid(tuple(sides)))
     budget = Budget(n, tangent, memory, seconds, progress)
     budget.plan(network.layers, shape)

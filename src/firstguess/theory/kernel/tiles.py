@@ -87,14 +87,11 @@ class Gram:
 
 
 class Pixels:
-    """The same of images (n, channels, height, width), at all pairs of positions."""
+    """The same of data with positions (n, positions, channels), at all pairs of positions."""
 
-    def __init__(self, x: Array, tangent: bool) -> None:
-        n, channels = x.shape[:2]
-        # (n, positions, channels)
-        self.pixels = np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64)
-        self.channels, self.tangent = channels, tangent
-        self.dtype: np.dtype[Any] = self.pixels.dtype
+    def __init__(self, x: Array, tangent: bool = False) -> None:
+        self.pixels, self.channels, self.tangent = x, x.shape[2], tangent
+        self.dtype: np.dtype[Any] = x.dtype
 
     def squares(self) -> Array:
         return np.einsum("apc,apc->ap", self.pixels, self.pixels).ravel() / self.channels

@@ -20,7 +20,8 @@ from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
-from firstguess.network.layers import Dense, steps
+from firstguess.network.layer import signal_after
+from firstguess.network.layers import Dense
 from firstguess.theory.phases.layer_map import RepeatedBlock, Stage, as_block, as_stage, settled
 from firstguess.theory.prediction import Regime
 
@@ -205,7 +206,7 @@ def _linear_gamma(block: RepeatedBlock, weight_var: float, bias_var: float) -> f
     dense = Dense(weight_var, bias_var)
     signal = dense.moments(Inputs().signal())
     for _ in range(5000):
-        *_, (_, _, after) = steps((*block.layers, dense), signal)
+        after = signal_after((*block.layers, dense), signal)
         unchanged = math.isclose(after.gamma, signal.gamma, rel_tol=1e-13)
         signal = after
         if abs(signal.log_q) >= _LIMIT or unchanged:

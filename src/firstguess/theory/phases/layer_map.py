@@ -22,7 +22,7 @@ from firstguess.base.gaussian import Function
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
-from firstguess.network.layer import Layer, Mix, sequence_text, steps
+from firstguess.network.layer import Layer, Mix, sequence_text, signal_after, steps
 from firstguess.network.layers import Activate, Conv, Dense, Residual
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.walk import changed, every
@@ -142,8 +142,7 @@ def _near_half(power: float) -> float:
 def _after(block: RepeatedBlock, log_q: float, theta: float) -> Signal:
     spread = 2.0 * math.sin(theta / 2.0) ** 2
     signal = Signal(0.0, 1.0 - spread if theta < math.pi / 2 else 0.0, min(spread, 1.0), log_q, Gaussian())
-    *_, (_, _, after) = steps(block.layers, signal)
-    return after
+    return signal_after(block.layers, signal)
 
 
 @lru_cache(maxsize=65536)
@@ -244,11 +243,11 @@ class Stage:
         layers = self.at(weight_var, bias_var)
         if stream := _stream(layers):
             kept, branch = stream
-            f = _through(branch.branch, before).times(branch.scale)
+            f = signal_after(branch.branch, before).times(branch.scale)
             log_f = f.log_q
             log_next = _log_add(math.log(kept) + log_q if kept > 0.0 else -math.inf, log_f)
             return StageResult(log_next, kept, math.exp(min(log_f - log_q, 700.0)), f.one_minus_c / before.one_minus_c)
-        after = _through(layers, before)
+        after = signal_after(layers, before)
         return StageResult(after.log_q, 0.0, math.exp(after.log_q - log_q), after.one_minus_c / before.one_minus_c)
 
     def growth(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> float:
@@ -300,9 +299,11 @@ def _check(stage: Stage) -> None:
     """Raise NotCovered where a stage's map of two numbers does not say what the next stage gets."""
     layers = stage.at(1.0, 0.1)
     try:
-        after = _through(layers, _signal(0.0, 1.0))
+        after = signal_after(layers, _signal(0.0, 1.0))
         if not isinstance(after.distribution, Gaussian):  # does the next stage want to know the distribution?
-            _through(layers, replace(after, distribution=Unknown("the sum of activated nodes in a residual stream")))
+            signal_after(
+                layers, replace(after, distribution=Unknown("the sum of activated nodes in a residual stream"))
+            )
     except FirstguessError as error:
         raise NotCovered(
             f"a block that keeps Gaussian nodes, or has weights before its first activation ({error.expected})",
@@ -338,12 +339,6 @@ def _stream(layers: tuple[Layer, ...]) -> tuple[float, Residual] | None:
 def _signal(log_q: float, theta: float) -> Signal:
     spread = 2.0 * math.sin(0.5 * theta) ** 2
     return Signal(0.0, max(1.0 - spread, 0.0), min(spread, 1.0), log_q, Gaussian())
-
-
-def _through(layers: tuple[Layer, ...], signal: Signal) -> Signal:
-    for _, _, signal in steps(layers, signal):  # noqa: B007, B020  # the last one
-        pass
-    return signal
 
 
 def _log_add(a: float, b: float) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,29 +27,9 @@ _PANELS = 12  # of such a window, which is 24 standard deviations wide
 _STEP = 0.25  # in x: near 0 and n a window is wide, and what is rare becomes sure within about such a step
 
 
-class CountDistribution(Protocol):
-    """The distribution of a count k = 0..n."""
-
-    def at(self, k: IntArray) -> FloatArray:
-        """P(count = k)."""
-        ...
-
-    def at_most(self, k: IntArray) -> FloatArray:
-        """P(count ≤ k), k from −1."""
-        ...
-
-    def at_least(self, k: int) -> float:
-        """P(count ≥ k)."""
-        ...
-
-    def first(self, u: FloatArray) -> IntArray:
-        """The smallest k with P(count ≤ k) ≥ u."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """A distribution by all its probabilities."""
+    """The distribution of a count k = 0..n by all its probabilities; the others answer the same."""
 
     pmf: FloatArray
 
@@ -60,15 +40,19 @@ class Listed:
         return np.concatenate([[0.0], sums])
 
     def at(self, k: IntArray) -> FloatArray:
+        """P(count = k)."""
         return self.pmf[k]
 
     def at_most(self, k: IntArray) -> FloatArray:
+        """P(count ≤ k), k from −1."""
         return self._sums[1 + k]
 
     def at_least(self, k: int) -> float:
+        """P(count ≥ k)."""
         return float(self.pmf[k:].sum())
 
     def first(self, u: FloatArray) -> IntArray:
+        """The smallest k with P(count ≤ k) ≥ u."""
         return np.searchsorted(self._sums[1:], u).clip(0, len(self.pmf) - 1)
 
 
@@ -224,6 +208,9 @@ class Counts:
         x = (edges[:-1, None] + half * (_NODES + 1)).ravel()
         w, slope = curve.at(x)
         return x, (half * _WEIGHTS).ravel() * phi(w) * slope, outside
+
+
+CountDistribution: TypeAlias = Listed | AllOrNone | Counts
 
 
 def curve_of(gamma: float, classes: int) -> ShareCurve:
