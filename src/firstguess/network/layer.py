@@ -62,6 +62,9 @@ _READINGS = (
 )
 
 
+Back = Callable[["Array"], "Array"]
+
+
 class Fold(Protocol):
     """What the kernel's fold does for a layer that needs more than a pair of points."""
 
@@ -163,6 +166,10 @@ class Layer:
             self._refuse("another law of its weights")
         return self
 
+    def frozen_weights(self) -> Layer:
+        """Itself with weights that are not trained; a layer that cannot say so as it is."""
+        return self
+
     def with_shared(self, factor: float) -> Layer:
         """What it brings to all sequences alike (positions, types, a class token), times a factor; else itself."""
         return self
@@ -247,6 +254,15 @@ class Layer:
     def point_sample(self, sample: PointSample) -> PointSample:
         """A few points after it, in many networks of real width: theory.md (41)."""
         self._refuse("a meaning at finite width")
+
+    def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back | None:
+        """How Σ_nodes ∂L/∂x_s ∂L/∂x_t of one sequence of covariance k goes back through a layer of tokens.
+
+        `along` gives the same of a path within; None: a factor for every entry, which its kernel tells.
+        """
+        if Mix.TOKENS in self.mixes:
+            self._refuse("gradients of tokens")
+        return None
 
     def sampled(self, grid: PositionGrid) -> bool:
         """Whether sampled units may serve it better than a formula, which `need` then tells."""
@@ -339,6 +355,11 @@ def keeps_shape(self: Layer, before: Shape, units: int | None) -> Shape:
 def nothing_assumed(self: Layer) -> Iterable[str]:
     """The `assumptions` of a layer whose formulas take nothing for granted: written down, never inherited."""
     return ()
+
+
+def same_gradients(self: Layer, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
+    """The `token_gradients` of a layer that adds something to the tokens, or makes them."""
+    return lambda g: g
 
 
 def unbatched(self: Layer, place: Place) -> Unbatched:

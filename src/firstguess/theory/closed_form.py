@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from firstguess.base.checks import float_range
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.attention_theory import attention_back
 from firstguess.network.builders import as_network
 from firstguess.network.inputs import Inputs, Tokens
-from firstguess.network.layer import Layer, LayerReading, Mix, steps, text
-from firstguess.network.layers import Attention, Dense, Embed, FirstToken, Patches, PoolTokens, Residual
+from firstguess.network.layer import Back, Layer, LayerReading, steps, text
 from firstguess.network.network import Network
 from firstguess.network.points import PairwiseMap, Points, Tile
 from firstguess.network.shapes import Shape
@@ -35,13 +34,7 @@ from firstguess.theory.tokens import prototype_kernel
 # entry (theory.md (12)); attention and read-outs mix tokens. As in (10), weights going back count as independent of
 # those going forth, and what a branch adds is uncorrelated with its shortcut.
 
-Back = Callable[[Array], Array]
 LONGEST = 256  # tokens up to which they are worth their time
-_TURNED = 0.02  # β² up to which queries and keys are left out where they turn: no formula is known
-
-
-class _Unknown(Exception):
-    """A layer whose gradient has no formula here."""
 
 
 def stream_gradients(network: Network, tokens: Tokens, *, width: int = 1000) -> list[float | None]:
@@ -55,7 +48,7 @@ def stream_gradients(network: Network, tokens: Tokens, *, width: int = 1000) -> 
         with float_range():
             _, _, backs = _through(network.layers, points, tokens.prototypes()[:places, :places].copy())
             return _factors(backs)
-    except (_Unknown, FirstguessError, ArithmeticError):
+    except (FirstguessError, ArithmeticError):
         return unknown
 
 
@@ -79,7 +72,7 @@ def _through(layers: Sequence[Layer], points: Points, k: Array) -> tuple[Points,
 
 def _one(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
     """Points and covariance after a layer, and its way back."""
-    back = _mixing(layer, points, k)
+    back = layer.token_gradients(points, k, lambda path: partial(_along, _through(path, points, k)[2]))
     if back is None:
         found = _by_pair(layer, points, k)
         if segment((layer,), points.grid) == 0:  # else it is sampled, forth by a rule of its own
@@ -94,30 +87,11 @@ def _start(points: Points, k: Array) -> Pending:
     return Pending(Stored(k.copy(), None, points), points)
 
 
-def _mixing(layer: Layer, points: Points, k: Array) -> Back | None:
-    """The way back of a layer that is more than a factor an entry."""
-    if isinstance(layer, Residual):
-        branch, shortcut = (_through(path, points, k)[2] for path in layer.paths)
-        return lambda g: _along(shortcut, g) + layer.scale**2 * _along(branch, g)
-    if isinstance(layer, Attention):
-        return _attention(layer, points, k)
-    if isinstance(layer, PoolTokens):
-        return _pool(layer, points.grid.places)
-    if isinstance(layer, FirstToken):
-        return lambda g: g[1:, 1:]
-    if isinstance(layer, (Embed, Patches)) or layer.kind == "positions":
-        return lambda g: g
-    if Mix.TOKENS in layer.mixes:
-        raise _Unknown
-    return None
-
-
 def _by_pair(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
     """A layer that acts on every entry: forth and back in one step."""
-    frozen = replace(layer, frozen=True) if isinstance(layer, Dense) else layer
-    found = frozen.covariance(points, Folding(_start(points, k), Budget(1, True)))
+    found = layer.frozen_weights().covariance(points, Folding(_start(points, k), Budget(1, True)))
     if not isinstance(found, PairwiseMap):
-        raise _Unknown
+        raise NotCovered("gradients by pairs of tokens", got=text(layer))
     rows = slice(0, len(k))
     tile = Tile(k.copy(), np.ones_like(k), rows, rows)
     found.step(tile)
@@ -131,27 +105,6 @@ def _along(backs: Sequence[Back], g: Array) -> Array:
     for back in reversed(backs):
         g = back(g)
     return g
-
-
-def _pool(layer: PoolTokens, places: int) -> Back:
-    def back(g: Array) -> Array:
-        if layer.at == "mean":
-            return np.full((places, places), float(g[0, 0]) / places**2)
-        out = np.zeros((places, places))
-        at = 0 if layer.at == "cls" else -1
-        out[at, at] = g[0, 0]
-        return out
-
-    return back
-
-
-def _attention(layer: Attention, points: Points, k: Array) -> Back:
-    heads = layer.heads_of(points)
-    beta = float(heads.logit_variance(k).max())
-    if layer.rotary and beta > _TURNED:
-        raise _Unknown
-    uniform = layer.way(beta, heads, points) == "uniform"
-    return lambda g: layer.gain * attention_back(k, g, heads, uniform=uniform)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
@@ -11,8 +11,8 @@ import numpy as np
 from firstguess.base.checks import check_count, check_flag, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.attention_theory import Heads, annealed, sampled, uniform
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, unbatched
+from firstguess.network.attention_theory import Heads, annealed, attention_back, sampled, uniform
+from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, register, unbatched
 from firstguess.network.points import AllPairsMap, Done, Points, Remark
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Draw, Place, Weights
@@ -29,6 +29,7 @@ _EQUATIONS = {"uniform": 24, "annealed": 25, "renormalized": 26, "sampled": 27}
 _UNIFORM, _ANNEALED, _RENORMALIZED = 2e-3, 0.1, 1.0
 _MANY = 32.0  # tokens attended to that these were found for: with fewer, what soft-max divides by is less of an average
 _ALIKE = 1e-3  # of the mean square
+_TURNED = 0.02  # β² up to which queries and keys are left out of gradients where they turn: no formula is known
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
 
@@ -198,6 +199,14 @@ class Attention(Layer):
             return "renormalized"
         work = 32 * 4.0 * heads.tokens * points.q.size**2 + float(points.q.size) ** 3
         return "sampled" if work <= _WORK or not formula else "renormalized"
+
+    def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
+        heads = self.heads_of(points)
+        beta = float(heads.logit_variance(k).max())
+        if self.rotary and beta > _TURNED:
+            self._refuse("gradients, where rotations matter,")
+        level = self.way(beta, heads, points) == "uniform"
+        return lambda g: self.gain * attention_back(k, g, heads, uniform=level)
 
     def assumptions(self) -> Iterable[str]:
         yield "attention: many heads"

@@ -76,6 +76,9 @@ class Dense(Layer):
     def with_distribution(self, init: str) -> Dense:
         return replace(self, init=init)
 
+    def frozen_weights(self) -> Dense:
+        return replace(self, frozen=True)
+
     def moments(self, signal: Signal) -> Signal:
         distributions.covered(self.init)
         return random_sum(signal, self.weight_var, self.bias_var)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -12,7 +13,17 @@ from firstguess.base.checks import check_count, check_flag, check_number, check_
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, nothing_assumed, register, unbatched
+from firstguess.network.layer import (
+    Back,
+    Fold,
+    Layer,
+    Mix,
+    Symmetry,
+    nothing_assumed,
+    register,
+    same_gradients,
+    unbatched,
+)
 from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map, split
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Draw, Place, Weights
@@ -116,6 +127,7 @@ class Embed(Layer):
 
     assumptions = nothing_assumed
     tensors = unbatched
+    token_gradients = same_gradients
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
@@ -200,6 +212,7 @@ class Patches(Layer):
 
     assumptions = nothing_assumed
     tensors = unbatched
+    token_gradients = same_gradients
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
@@ -279,6 +292,7 @@ class Positions(Layer):
 
     assumptions = nothing_assumed
     tensors = unbatched
+    token_gradients = same_gradients
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         import torch
@@ -355,6 +369,9 @@ class FirstToken(Layer):
 
     assumptions = nothing_assumed
     tensors = unbatched
+
+    def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
+        return lambda g: g[1:, 1:]
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network import torch_ops

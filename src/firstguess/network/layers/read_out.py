@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
@@ -11,7 +12,7 @@ from firstguess.base.checks import check_flag, check_number
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network import weights
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, nothing_assumed, register, unbatched
+from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, nothing_assumed, register, unbatched
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, random_sum_map, split
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.tensors import Draw, Place, Weights
@@ -95,6 +96,18 @@ class PoolTokens(Layer):
 
     assumptions = nothing_assumed
     tensors = unbatched
+
+    def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
+        places, at = points.grid.places, 0 if self.at == "cls" else -1
+
+        def back(g: Array) -> Array:
+            if self.at == "mean":
+                return np.full((places, places), float(g[0, 0]) / places**2)
+            out = np.zeros((places, places))
+            out[at, at] = g[0, 0]
+            return out
+
+        return back
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network import torch_ops

@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, sequence_text, signal_after, steps
+from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, register, sequence_text, signal_after, steps
 from firstguess.network.layers.affine import Scale
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, along
 from firstguess.network.shapes import Shape
@@ -215,6 +215,10 @@ class Residual(Layer):
                 factor *= one
             total += factor
         return total
+
+    def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
+        branch, shortcut = along(self.branch), along(self.shortcut)
+        return lambda g: shortcut(g) + self.scale**2 * branch(g)
 
     def assumptions(self) -> Iterable[str]:
         for layer in (*self.branch, *self.shortcut):

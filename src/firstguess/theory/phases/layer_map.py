@@ -12,7 +12,7 @@ nothing has to be iterated, not even at the edge, where iteration is algebraical
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, cast
@@ -23,7 +23,7 @@ from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Layer, Mix, sequence_text, signal_after, steps
-from firstguess.network.layers import Activate, Conv, Dense, Residual
+from firstguess.network.layers import Activate, Dense, Residual
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.walk import changed, every
 
@@ -229,13 +229,7 @@ class Stage:
 
     def at(self, weight_var: float, bias_var: float) -> tuple[Layer, ...]:
         """The layers with these variances."""
-
-        def change(layer: Layer) -> Iterable[Layer]:
-            if isinstance(layer, Dense | Conv):
-                return (replace(layer, weight_var=weight_var, bias_var=bias_var),)
-            return (layer,)
-
-        return changed(self.layers, change)
+        return changed(self.layers, lambda layer: (layer.with_variances(weight_var, bias_var),))
 
     def next(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> StageResult:
         """Two points of mean square q at an angle θ, one stage on."""
