@@ -59,7 +59,7 @@ class TorchEncoder(nn.Module):
 
 
 def flow_of(model: Any, inputs: Any) -> Flow:
-    with zoo._quiet():  # pyright: ignore[reportPrivateUsage]
+    with zoo.quiet():
         return trace_flow(model, fed(model, collect(inputs, 16), None), inits=2)
 
 

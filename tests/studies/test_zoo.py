@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from firstguess.base.errors import InvalidInput
 pytest.importorskip("transformers", reason="transformers is not installed")
 from firstguess.studies import zoo
 
+_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
 TEN = (
     "sequence/bert", "sequence/electra", "language/llama", "language/gpt2", "masked/roberta", "choice/electra",
     "image/vit", "image/resnet", "token/distilbert", "language/opt",
@@ -22,7 +26,12 @@ TEN = (
 @pytest.mark.parametrize("name", TEN)
 def test_it_is_measured_as_a_plain_loop_has_it(name: str) -> None:
     """Within 6.5 standard errors of 16 and 16 initializations: Student's t is beyond once in 1e6 for both."""
-    row = zoo.visit(zoo.shrunk(name), seconds=20.0, seed=zlib.crc32(name.encode()))
+    if not _BENCHMARKS.is_dir():
+        pytest.skip("the benchmarks are not here")
+    sys.path.insert(0, str(_BENCHMARKS))
+    from zoo_visit import visit
+
+    row = visit(zoo.shrunk(name), seconds=20.0, seed=zlib.crc32(name.encode()))
     assert not row["failed"]
     assert row["came_back"]
     assert abs(row["class_z"]) < 6.5

@@ -1,8 +1,7 @@
-"""Published architectures before training: made small, drawn by their own code, compared with a plain loop.
+"""Published architectures before training: made small, drawn by their own code, and what their first values are.
 
 An architecture of Hugging Face is a class of `transformers` with a configuration made small by the names of its fields;
-any other is a function without arguments that gives a model and its inputs. `visit` is one task: three ensembles (a
-plain loop, the class, one instance re-initialized), and the first values of its weights.
+any other is a function without arguments that gives a model and its inputs.
 """
 
 from __future__ import annotations
@@ -10,22 +9,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import math
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 
-from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.statistics import guesses
+from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.measure import measure
-from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.outputs import find_logits
 
 TASKS = {
@@ -104,7 +98,7 @@ def shrunk(name: str) -> ZooModel:
         (_FIELDS, False), (_DEEPER, False), (_FIELDS, True), (_DEEPER, True), (headless, False), (_only(_LAYERS), False)
     ):  # fmt: skip
         try:
-            with _quiet():
+            with quiet():
                 made = _config(config, fields, cut=cut)
                 with torch.device("meta"):
                     size = sum(p.numel() for p in cls(made).parameters())
@@ -116,11 +110,11 @@ def shrunk(name: str) -> ZooModel:
                         with torch.no_grad():
                             find_logits(case.make().eval()(**inputs), None)
                     except Exception as error:
-                        reasons.append(_brief(error))
+                        reasons.append(brief(error))
                         continue
                     return ZooModel(case.make, inputs, cls.__name__)
         except Exception as error:
-            reasons.append(_brief(error))
+            reasons.append(brief(error))
     raise InvalidInput("an architecture that can be shrunk", got="; ".join(dict.fromkeys(reasons)), where=name)
 
 
@@ -194,45 +188,7 @@ def _inputs(task: str, cls: Any, config: Any) -> Iterator[dict[str, torch.Tensor
     yield {"input_ids": long, "attention_mask": torch.ones_like(long)}
 
 
-# -- One visit ---------------------------------------------------------------------------------------------------------
-
-
-def visit(case: ZooModel, *, inits: int = 16, seconds: float = 12.0, seed: int = 0) -> dict[str, Any]:
-    """One row: the largest share by a plain loop, by the class and by the instance, and what its first values are.
-
-    All three have the same number of initializations, so that the difference of two means is symmetric about 0; fewer
-    than `inits` (four at least) where one takes longer than `seconds`/`inits`. Give every model a `seed` of its own:
-    relatives with the same seed share their random numbers, and their differences.
-    """
-    began = time.perf_counter()
-    row: dict[str, Any] = {"class": case.note, "failed": ""}
-    with _quiet():
-        own = _own(case, inits, seconds, seed)
-        torch.manual_seed(seed)
-        model = case.make()
-        before = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        row |= {"parameters": sum(p.numel() for p in model.parameters()), "own": float(own.mean()), "inits": len(own)}
-        for which, what in (("class", case.make), ("instance", model)):
-            try:
-                m = measure(what, case.inputs, inits=len(own), seed=seed + 1)
-            except FirstguessError as error:
-                row[f"{which}_refused"] = str(error)
-                continue
-            tops = m.guesses.fractions.max(axis=1)
-            row |= {f"{which}_share": float(tops.mean()), f"{which}_z": _apart(tops, own)}
-            row |= {"classes": m.classes, "points": m.points}
-            if which == "class":
-                row |= {"gamma": float(m.gamma[-1]), "verdict": m.verdict}
-            else:
-                row |= _strange(m.findings)
-        after = model.state_dict()
-        row["came_back"] = all(
-            torch.equal(after[name], value) or bool(value.isnan().any()) for name, value in before.items()
-        )
-        row["never_initialized"] = never_initialized(case.make)
-        row |= _explained(model, case, seconds)
-    row["seconds"] = time.perf_counter() - began
-    return row
+# -- First values -----------------------------------------------------------------------------------------------------
 
 
 _STRANGE = (FindingKind.OTHER_VALUES, FindingKind.RANDOM_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOT_FINITE)
@@ -240,74 +196,18 @@ _STRANGE = (FindingKind.OTHER_VALUES, FindingKind.RANDOM_VALUES, FindingKind.NOT
 
 def audit(case: ZooModel) -> dict[str, list[str]]:
     """What its first values are, without comparing: weights no initializer gives, never initialized, dead layers."""
-    with _quiet():
+    with quiet():
         torch.manual_seed(7)
-        found = _strange(measure(case.make(), case.inputs, inits=2, seed=11).findings)
+        found = strange(measure(case.make(), case.inputs, inits=2, seed=11).findings)
     return found | {"never_initialized": never_initialized(case.make)}
 
 
-def _strange(findings: Sequence[Finding]) -> dict[str, list[str]]:
+def strange(findings: Sequence[Finding]) -> dict[str, list[str]]:
+    """Layers whose values no initializer gives, and those that are dead."""
     return {
         "no_initializer": [f.layer for f in findings if f.kind in _STRANGE],
         "dead": [f.layer for f in findings if f.kind == FindingKind.DEAD],
     }
-
-
-def _explained(model: nn.Module, case: ZooModel, seconds: float) -> dict[str, Any]:
-    """Faults that are named, and what theory says where the model is read."""
-    from firstguess.diagnosis.explain_guess import explain_guess
-    from firstguess.modules.read.read import read
-    from firstguess.theory.predict import predict
-
-    found: dict[str, Any] = {}
-    try:
-        told = explain_guess(model, case.inputs, inits=8, seconds=min(seconds, 4.0))
-        found["faults"] = [fault.name for fault in getattr(told, "faults", ())]
-    except Exception as error:
-        found["explain_failed"] = _brief(error)
-    try:
-        network = read(model, case.inputs).network
-        if network is not None:
-            found["predicted"] = float(predict(network, data=_first(case.inputs).numpy()).guesses.expected_max())
-    except Exception as error:
-        found["not_predicted"] = _brief(error)
-    return found
-
-
-def _own(case: ZooModel, inits: int, seconds: float, seed: int) -> np.ndarray:
-    """Largest shares by a loop of plain PyTorch."""
-    found: list[float] = []
-    began = time.perf_counter()
-    for member in range(inits):
-        torch.manual_seed(seed + 1000 + member)
-        model = case.make()
-        for module in model.modules():  # BatchNorm by its batch, no dropout: as `measure` has it
-            module.training = isinstance(module, BATCH_NORMS)
-        with torch.no_grad():
-            raw = find_logits(model(**case.inputs) if isinstance(case.inputs, dict) else model(case.inputs), None)
-        if not bool(torch.isfinite(raw).all()):
-            continue
-        rows = raw.reshape(-1, raw.shape[-1])
-        if rows.shape[1] == 1:  # a probability, or a logit, of the second of two classes
-            rows = torch.cat([torch.full_like(rows, 0.5 if bool(((rows >= 0) & (rows <= 1)).all()) else 0.0), rows], 1)
-        shares = np.bincount(guesses(rows.numpy(), np.random.default_rng(member)), minlength=rows.shape[1]) / len(rows)
-        found.append(float(shares.max()))
-        if time.perf_counter() - began > seconds and len(found) > 3:
-            break
-    return np.array(found)
-
-
-def _first(inputs: Any) -> torch.Tensor:
-    return next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
-
-
-def _apart(x: np.ndarray, y: np.ndarray) -> float:
-    """The difference of two means in standard errors; 0 where both are the same constant."""
-    if len(x) < 2 or len(y) < 2:
-        return math.nan
-    error = math.sqrt(x.var(ddof=1) / len(x) + y.var(ddof=1) / len(y))
-    off = float(x.mean() - y.mean())
-    return off / error if error > 0.0 else 0.0 if off == 0.0 else math.inf
 
 
 def never_initialized(make: Callable[[], nn.Module]) -> list[str]:
@@ -315,7 +215,7 @@ def never_initialized(make: Callable[[], nn.Module]) -> list[str]:
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        with _quiet():
+        with quiet():
             model = make()
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
@@ -325,7 +225,8 @@ def never_initialized(make: Callable[[], nn.Module]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
+    """Silence what a model prints and warns of."""
     import logging
 
     level = logging.root.manager.disable
@@ -342,5 +243,6 @@ def _quiet() -> Generator[None]:
         logging.disable(level)
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
+    """An error in one line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:160]
