@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -74,6 +74,18 @@ KNOWN = {
         ("train", "valid"),
     ),
 }
+
+
+class SetOptions(TypedDict, total=False):
+    """Options of the data sets that have a name: which classes are kept or joined (`Data.select`), how many points are
+    drawn by `seed`, how they are standardized, and a function that is told (images decoded, images in all)."""
+
+    classes: Classes | None
+    points: int | None
+    standardize: Standardization | None
+    seed: int
+    progress: Progress | None
+
 
 INPUT_KEYS = ("x", "X", "inputs", "pixel_values", "input_values", "input_features", "images", "image", "img", "data")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target")
@@ -151,101 +163,54 @@ def digits(*, standardize: Standardization | None = None) -> Data:
 
 
 @reads_files
-def mnist(
-    data_dir: PathLike | None = None,
-    split: Split = "train",
-    *,
-    classes: Classes | None = None,
-    points: int | None = None,
-    standardize: Standardization | None = None,
-    seed: int = 0,
-) -> Data:
+def mnist(data_dir: PathLike | None = None, split: Split = "train", **options: Unpack[SetOptions]) -> Data:
     """MNIST as (n, 1, 28, 28), from its IDX files or a Hugging Face parquet.
 
     Looks in `data_dir` (default: the environment variable FIRSTGUESS_DATA) and its folders `mnist` and `MNIST/raw`.
     `classes="even-odd"` is the papers' E&O. As wherever "mnist" is a name: in [0, 1], then standardized by all points
     of the split and classes ("none": left in [0, 1]), before `points` of them are drawn.
     """
-    return prepared("mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
+    return prepared("mnist", data_dir, split, **options)
 
 
 @reads_files
-def fashion_mnist(
-    data_dir: PathLike | None = None,
-    split: Split = "train",
-    *,
-    classes: Classes | None = None,
-    points: int | None = None,
-    standardize: Standardization | None = None,
-    seed: int = 0,
-) -> Data:
+def fashion_mnist(data_dir: PathLike | None = None, split: Split = "train", **options: Unpack[SetOptions]) -> Data:
     """Fashion-MNIST as (n, 1, 28, 28); looks in `fashion-mnist`, `fashion_mnist` and `FashionMNIST/raw`.
 
     `classes="parity"` joins even and odd labels: the papers' BF. Prepared as `mnist` is.
     """
-    return prepared("fashion_mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
+    return prepared("fashion_mnist", data_dir, split, **options)
 
 
 @reads_files
-def cifar10(
-    data_dir: PathLike | None = None,
-    split: Split = "train",
-    *,
-    classes: Classes | None = None,
-    points: int | None = None,
-    standardize: Standardization | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Data:
+def cifar10(data_dir: PathLike | None = None, split: Split = "train", **options: Unpack[SetOptions]) -> Data:
     """CIFAR-10 as (n, 3, 32, 32), from a Hugging Face parquet in the folder `cifar10`.
 
     `classes="cat-dog"` is NORM's C2-A, `classes="vehicles-animals"` its C2-B. Prepared as `mnist` is, but by channel;
     with "none" only the rows kept are decoded.
     """
-    return prepared(
-        "cifar10", data_dir, split, standardize, classes=classes, points=points, seed=seed, progress=progress
-    )
+    return prepared("cifar10", data_dir, split, **options)
 
 
 @reads_files
-def cifar100(
-    data_dir: PathLike | None = None,
-    split: Split = "train",
-    *,
-    classes: Classes | None = None,
-    points: int | None = None,
-    standardize: Standardization | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Data:
+def cifar100(data_dir: PathLike | None = None, split: Split = "train", **options: Unpack[SetOptions]) -> Data:
     """CIFAR-100 as (n, 3, 32, 32) with its 100 fine labels, from a Hugging Face parquet in the folder `cifar100`.
 
     Prepared as `cifar10` is. For the 20 coarse labels read the file itself: `parquet(path, label="coarse_label")`.
     """
-    return prepared(
-        "cifar100", data_dir, split, standardize, classes=classes, points=points, seed=seed, progress=progress
-    )
+    return prepared("cifar100", data_dir, split, **options)
 
 
 @reads_files
 def tiny_imagenet(
-    data_dir: PathLike | None = None,
-    split: Literal["train", "valid"] = "train",
-    *,
-    classes: Classes | None = None,
-    points: int | None = None,
-    standardize: Standardization | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
+    data_dir: PathLike | None = None, split: Literal["train", "valid"] = "train", **options: Unpack[SetOptions]
 ) -> Data:
     """Tiny ImageNet as (n, 3, 64, 64), 200 classes, from a Hugging Face parquet in the folder `tiny-imagenet`.
 
     Prepared as `cifar10` is: standardizing reads all images of the split, 0.5 GB of numbers for the 10 000 of "valid",
     ten times that for "train"; `standardize="none"` with `points` decodes those alone.
     """
-    return prepared(
-        "tiny_imagenet", data_dir, split, standardize, classes=classes, points=points, seed=seed, progress=progress
-    )
+    return prepared("tiny_imagenet", data_dir, split, **options)
 
 
 def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: str | None = None) -> Data:
@@ -307,15 +272,14 @@ def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: st
     return Data(points, labels, name=path.stem + (f" {split}" if split else ""), class_names=names)
 
 
-def prepared(
-    key: str, data_dir: PathLike | None, split: str, how: Standardization | None, *, points: int | None, **rest: Any
-) -> Data:
+def prepared(key: str, data_dir: PathLike | None, split: str, **options: Unpack[SetOptions]) -> Data:
     """In [0, 1], standardized by all points, of which `points` are then drawn: whoever draws gets the same points."""
-    how = PREPARED[key] if how is None else how
+    how = options.pop("standardize", None) or PREPARED[key]
     if how == "none":
-        return _known(key, data_dir, split, points=points, **rest)
-    data = _known(key, data_dir, split, points=None, **rest).standardize(how)
-    return data if points is None else data.subset(points, rest["seed"])
+        return _known(key, data_dir, split, **options)
+    points = options.pop("points", None)
+    data = _known(key, data_dir, split, **options).standardize(how)
+    return data if points is None else data.subset(points, options.get("seed", 0))
 
 
 def _known(key: str, data_dir: PathLike | None, split: str, *, progress: Progress | None = None, **rest: Any) -> Data:
@@ -478,8 +442,9 @@ def load(
                 data_dir, split or "test", length=length, words=words, classes=classes, points=points, seed=seed
             )
         else:
-            options: dict[str, Any] = {"classes": classes, "points": points, "seed": seed, "progress": progress}
-            data = prepared(name.replace("-", "_"), data_dir, split or "train", how, **options)
+            options: SetOptions = {"classes": classes, "points": points, "standardize": how, "seed": seed}
+            options["progress"] = progress
+            data = prepared(name.replace("-", "_"), data_dir, split or "train", **options)
     else:
         data = _from_path(spec, points, standardize, seed, progress)
     return data.shift(shift)

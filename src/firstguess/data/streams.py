@@ -6,7 +6,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -262,7 +262,7 @@ def _generators(loader: Any) -> list[torch.Generator]:
 
 def _checked(stream: Iterator[Any], points: int | None) -> Iterator[Batch]:
     done = 0
-    with closing(cast("Any", stream)) if hasattr(stream, "close") else _nothing():
+    with closing(cast("Any", stream)) if hasattr(stream, "close") else nullcontext():
         for number, item in enumerate(stream):
             where = f"batch {number}"
             batch = as_batch(item, where=where)
@@ -276,12 +276,6 @@ def _checked(stream: Iterator[Any], points: int | None) -> Iterator[Batch]:
                 return
     if done == 0:
         raise InvalidInput("at least one point", got="an empty stream", hint="a generator can be read only once")
-
-
-class _nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 # --------------------------------------------------------------------------------------------------------------
