@@ -83,6 +83,18 @@ class Lstm(nn.Module):
         return self.head(h[:, -1] if self.last else h.mean(1))
 
 
+class Sequenced(nn.Module):
+    """Points first, whatever the layer between embedding and head wants."""
+
+    def __init__(self, layer: nn.Module, outs: int = 24) -> None:
+        super().__init__()
+        self.embed, self.layer, self.head = nn.Embedding(50, 16), layer, nn.Linear(outs, 4)
+
+    def forward(self, t: torch.Tensor) -> torch.Tensor:
+        h = self.layer(self.embed(t))
+        return self.head((h[0] if isinstance(h, tuple) else h).mean(1))
+
+
 class Causal(nn.Module):
     """A causal attention whose class is read at the last position, or at the last token that is none of the padding."""
 
@@ -313,6 +325,11 @@ FIRST_LAST: dict[str, tuple[Callable[[], Built], Callable[[], Built], Callable[[
         ),
         lambda: with_(Causal(real=True), padded()),
     ),
+    "points of a batch are mixed": (
+        lambda: with_(Sequenced(nn.GRU(16, 24)), tokens()),
+        lambda: with_(Sequenced(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0), 16), tokens()),
+        lambda: with_(Sequenced(nn.GRU(16, 24, batch_first=True)), tokens()),
+    ),
     "running statistics": (lambda: off(1.0), lambda: off(0.2, 12.0, images_=True), lambda: off(0.1, 1.0)),
     "spectral norm before its first step": (
         lambda: with_(
@@ -409,6 +426,29 @@ def test_a_loss_is_known_by_what_it_says():
 )
 def test_the_end_of_a_model_is_read_off_its_graph(end: Callable[[torch.Tensor], torch.Tensor], name: str):
     assert end_of(end(nn.Linear(6, 4)(torch.randn(9, 6)))).name == name
+
+
+def test_a_one_hot_choice_is_no_softmax():
+    out = F.one_hot(torch.arange(9) % 4, 4).float() * nn.Parameter(torch.ones(1))
+    assert end_of(out).name == ""
+
+
+def test_weights_as_memory_was_found_are_named_before_the_rate():
+    torch.manual_seed(0)
+    model = changed(Convolved(4), lambda m: m.head.weight.fill_(3e22))
+    found = said(model, images(4), loss=CE, optimizer=adam(model))
+    assert [fault.name for fault in found][:1] == ["weights never initialized"]
+
+
+def test_weights_so_small_that_nothing_comes_through_are_vanishing_gradients():
+    torch.manual_seed(0)
+    model = mlp(*[20, *[96] * 6, 4])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.01)
+    found = said(model, points(), loss=CE, optimizer=sgd(model, 0.01))
+    assert [fault.name for fault in found] == ["gradients vanish"]
+    assert "kaiming_normal_" in found[0].fix
 
 
 def test_symptoms_stand_under_their_cause():

@@ -63,6 +63,7 @@ ASKED: tuple[Question, ...] = (
     labels.unrelated,
     optimizer.holds,
     modes.padding,
+    modes.mixed,
     modes.running,
     modes.spectral,
     labels.target_scale,

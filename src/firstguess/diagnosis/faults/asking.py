@@ -53,7 +53,7 @@ def end_of(out: Tensor) -> End:
         return found
     rows = out.detach()
     for axis in range(1, rows.ndim):
-        if rows.shape[axis] > 1 and bool((rows >= 0).all()):
+        if rows.shape[axis] > 1 and bool((rows >= 0).all()) and not bool(((rows == 0) | (rows == 1)).all()):
             sums = rows.sum(axis)
             if torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
                 return End("softmax", axis)

@@ -21,6 +21,7 @@ FaultName: TypeAlias = Literal[
     "labels out of range",
     "identical inputs",
     "inputs replaced by their mean",
+    "points of a batch are mixed",
     "one class of labels",
     "frozen parameters",
     "parameters missing from the optimizer",

@@ -63,19 +63,19 @@ class Run:
 
 @dataclass
 class Probe:
-    """Runs of re-initialized copies on the same points."""
+    """Runs of re-initialized copies, or of the model as it is, on the same points."""
 
     patient: Patient
-    _runs: dict[tuple[float, bool, int, int], Run] = field(default_factory=dict[tuple[float, bool, int, int], Run])
+    _runs: dict[tuple[float, ...], Run] = field(default_factory=dict[tuple[float, ...], Run])
     _a_step: float = 0.0
 
-    def run(self, factor: float, *, decay: bool = True, seed: int = 0, steps: int = STEPS) -> Run:
-        """At `factor` times the user's rate; without weight decay if not `decay`."""
-        key = (factor, decay, seed, steps)
+    def run(self, factor: float, *, decay: bool = True, seed: int = 0, steps: int = STEPS, own: bool = False) -> Run:
+        """At `factor` times the user's rate; without weight decay if not `decay`; from the `own` weights if so."""
+        key = (factor, decay, seed, steps, own)
         if key not in self._runs:
             if self._a_step * steps > self.patient.left:
                 raise NotAsked("there was no time left")
-            self._runs[key] = self._train(self.patient.fresh(seed), factor, decay, steps)
+            self._runs[key] = self._train(self.patient.training_copy() if own else self.patient.fresh(seed), factor, decay, steps)
         return self._runs[key]
 
     def _train(self, model: nn.Module, factor: float, decay: bool, steps: int) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -19,6 +20,7 @@ from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 
 _WORSE = 1.5  # loss in eval mode over that in train mode
 _OFF = 4.0  # ratio of variances, or squared distance of means in variances
+_MIXED = 1e-3  # of the outputs' standard deviation: what rounding does not change
 _LOOSE = 0.5  # of the largest singular value
 _PADS, _TIMES = 0.5, 10.0  # of the outputs' gradient, at a pad that is read last; at a pad, times that at a token
 
@@ -70,6 +72,32 @@ def _statistics(off: dict[str, float], name: str) -> Callable[..., None]:
         off[name] = float(far.median())
 
     return hook
+
+
+def mixed(seen: Seen) -> Fault | None:
+    """A layer that wants sequences first gets points first: other points in a batch change the outputs of a point."""
+    p = seen.doctor.patient
+    x = p.batch.inputs
+    model = p.copy().eval()
+    layers = [name for name, module in model.named_modules() if getattr(module, "batch_first", True) is False]
+    if not layers or not isinstance(x, torch.Tensor) or len(x) < 4:
+        return None
+    half = len(x) // 2
+    others = x.clone()
+    others[:half] = x[-half:]
+    with torch.no_grad(), IsolatedRandomness(p.seed):
+        before = p.outputs(model)
+        after = p.outputs(model, replace(p.batch, inputs=others))
+    if len(before) != len(x) or not (far := float((after - before)[half:].abs().max())) > _MIXED * float(before.std()):
+        return None
+    return seen.fault(
+        "points of a batch are mixed",
+        "the output of a point depends on the other points of its batch: a layer takes the batch for its sequence",
+        f"batch_first=True in {seen.code(layers[0])}; or x.transpose(0, 1) before it and back after it",
+        layers[0],
+        f"with other points in half of the batch, outputs of the other half change by up to {far:.2g}",
+        change=far,
+    )
 
 
 def spectral(seen: Seen) -> Fault | None:

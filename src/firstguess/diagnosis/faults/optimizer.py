@@ -12,6 +12,7 @@ from torch import nn, optim
 from firstguess.base.text import number
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.diagnosis.faults.doctor import STEPS, Probe, Run
+from firstguess.diagnosis.faults.weights import absurd_weights
 from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.initializers import brief
 
@@ -140,11 +141,12 @@ def learning_rate(seen: Seen) -> Iterator[Fault]:
             "learning rate too small", "the learning rate is 0: no step changes anything", "lr=1e-3", evidence="lr = 0"
         )
         return
+    if "weights never initialized" in seen.found and absurd_weights(doctor.patient.fresh()):
+        return  # which were never drawn: no copy says what the rate does to weights that are
     probe = doctor.probe
     run = probe.run(1.0)
-    stalled = not run.wild and _is_overtaken(seen, 0)
-    if run.wild or stalled:
-        yield from _too_high(seen, probe, run, stalled)
+    if run.wild or _is_overtaken(seen, 0):
+        yield from _too_high(seen, probe, run)
     elif run.start > doctor.training.free:
         yield from _too_small(seen, probe, run)
 
@@ -159,14 +161,18 @@ def _is_overtaken(seen: Seen, seed: int) -> bool:
     return mine < _STALLED and slower > mine + _FAR
 
 
-def _too_high(seen: Seen, probe: Probe, run: Run, stalled: bool) -> Iterator[Fault]:
+_COLLAPSED = {"dead layer", "dead units", "same output for all inputs"}
+
+
+def _too_high(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
     rate = seen.doctor.patient.rate
     for tried in (0.1, 0.01, 0.001):
         factor, calmer = tried, probe.run(tried)
         if not calmer.calm or (run.finite and not calmer.end < run.end - 0.02 * abs(run.end)):
             continue
-        again = probe.run(1.0, seed=1)
-        if not again.wild and not (stalled and _is_overtaken(seen, 1)):  # one unlucky start
+        # One unlucky start tells nothing, unless this model has come to the same end.
+        others = (1, 2) if _COLLAPSED & set(seen.found) else (1,)
+        if not any(probe.run(1.0, seed=k).wild or _is_overtaken(seen, k) for k in others):
             return
         smaller = probe.run(0.1 * factor)
         if smaller.calm and smaller.end < calmer.end:

@@ -36,6 +36,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "labels out of range": (*_DATA, *_TRAINING, "dead layer"),
     "identical inputs": (*_STATE, *_TRAINING, "inputs replaced by their mean"),
     "inputs replaced by their mean": (*_STATE, *_TRAINING),
+    "points of a batch are mixed": (*_STATE, *_TRAINING, "labels do not go with inputs"),
     "one class of labels": (*_STATE, *_TRAINING, *_DATA, "outputs and labels not paired"),
     "frozen parameters": (*_TRAINING, "dead layer"),
     "parameters missing from the optimizer": _TRAINING,

@@ -300,32 +300,36 @@ def _copies(w: torch.Tensor) -> bool:
 
 
 def vanishing_gradients(seen: Seen) -> Fault | None:
-    """Of a re-initialized copy, the first layer's gradient is next to nothing, and it learns a constant only."""
+    """Of a re-initialized copy, or of the model as it is, the first layer's gradient is next to nothing, and it learns
+    a constant only."""
     doctor = seen.doctor
     found = {"vanishing logits", "gradients explode"} & set(seen.found)
     if doctor.patient.optimizer is None or doctor.learned or found:
         return None
-    model = doctor.patient.fresh()
-    grads = next(iter(doctor.probe.gradients(model)), {})
-    sizes = {
-        n: float(grads[n].norm() / w.detach().norm().clamp_min(1e-30))
-        for n, w in model.named_parameters()
-        if n in grads and n in doctor.weights
-    }
-    if len(sizes) < 3:
-        return None
-    first, last = next(iter(sizes)), list(sizes)[-1]
-    ratio = sizes[first] / max(sizes[last], 1e-30)
-    if not ratio < _VANISHED:
-        return None
-    run = doctor.probe.run(1.0)
-    if doctor.progress(min(run.start, doctor.training.constant[0]), run.end) > _STUCK:
-        return None
-    return seen.fault(
-        "gradients vanish",
-        "gradients shrink from layer to layer, and the first layers do not learn",
-        "ReLU or GELU in place of sigmoid and tanh, a norm before each activation, or residual connections",
-        first.rpartition(".")[0],
-        f"over its weights, the gradient of {first} is {ratio:.1g} times that of {last}",
-        ratio=ratio,
-    )
+    for own, model in ((False, doctor.patient.fresh()), (True, doctor.patient.training_copy())):
+        grads = next(iter(doctor.probe.gradients(model)), {})
+        sizes = {
+            n: float(grads[n].norm() / w.detach().norm().clamp_min(1e-30))
+            for n, w in model.named_parameters()
+            if n in grads and n in doctor.weights
+        }
+        if len(sizes) < 3:
+            return None
+        first, last = next(iter(sizes)), list(sizes)[-1]
+        ratio = sizes[first] / max(sizes[last], 1e-30)
+        if not ratio < _VANISHED:
+            continue
+        run = doctor.probe.run(1.0, own=own)
+        if doctor.progress(min(run.start, doctor.training.constant[0]), run.end) > _STUCK:
+            continue
+        return seen.fault(
+            "gradients vanish",
+            "gradients shrink from layer to layer, and the first layers do not learn",
+            "weights of the usual size: nn.init.kaiming_normal_(layer.weight) for each layer"
+            if own
+            else "ReLU or GELU in place of sigmoid and tanh, a norm before each activation, or residual connections",
+            first.rpartition(".")[0],
+            f"over its weights, the gradient of {first} is {ratio:.1g} times that of {last}",
+            ratio=ratio,
+        )
+    return None

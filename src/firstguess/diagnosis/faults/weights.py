@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import nn
 
 from firstguess.diagnosis.faults.base import Fault, Seen
 
@@ -18,21 +19,8 @@ _LARGE, _SIZE, _SMALL = (
 def absurd(seen: Seen) -> Fault | None:
     """By their values alone."""
     model = seen.doctor.patient.given
-    found: dict[str, str] = {}
-    count = 0
-    for name, parameter in model.named_parameters():
-        if not parameter.is_floating_point() or not parameter.numel():
-            continue
-        w = parameter.detach()
-        count += 1
-        top = float(w.abs().max())
-        if not math.isfinite(top):
-            lost = int((~torch.isfinite(w)).sum())
-            found[name] = f"{lost} of {w.numel()} entries are NaN or Inf"
-        elif 0 < top < _SMALL:
-            found[name] = f"the largest entry is {top:.1g}"
-        elif top > _LARGE or (w.ndim > 1 and _size(w) > _SIZE):
-            found[name] = f"entries up to {top:.1g}"
+    found = absurd_weights(model)
+    count = sum(1 for _ in model.parameters())
     if not found:
         return None
     name = next(iter(found))
@@ -47,6 +35,24 @@ def absurd(seen: Seen) -> Fault | None:
         f"{name}: {found[name]}; {len(found)} of {count} parameters",
         parameters=found,
     )
+
+
+def absurd_weights(model: nn.Module) -> dict[str, str]:
+    """What is wrong with the values of each parameter that no initializer gives."""
+    found: dict[str, str] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point() or not parameter.numel():
+            continue
+        w = parameter.detach()
+        top = float(w.abs().max())
+        if not math.isfinite(top):
+            lost = int((~torch.isfinite(w)).sum())
+            found[name] = f"{lost} of {w.numel()} entries are NaN or Inf"
+        elif 0 < top < _SMALL:
+            found[name] = f"the largest entry is {top:.1g}"
+        elif top > _LARGE or (w.ndim > 1 and _size(w) > _SIZE):
+            found[name] = f"entries up to {top:.1g}"
+    return found
 
 
 def _size(w: torch.Tensor) -> float:
