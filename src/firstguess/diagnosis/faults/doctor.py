@@ -75,7 +75,9 @@ class Probe:
         if key not in self._runs:
             if self._a_step * steps > self.patient.left:
                 raise NotAsked("there was no time left")
-            self._runs[key] = self._train(self.patient.training_copy() if own else self.patient.fresh(seed), factor, decay, steps)
+            self._runs[key] = self._train(
+                self.patient.training_copy() if own else self.patient.fresh(seed), factor, decay, steps
+            )
         return self._runs[key]
 
     def _train(self, model: nn.Module, factor: float, decay: bool, steps: int) -> Run:
