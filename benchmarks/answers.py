@@ -2,7 +2,8 @@
 
     python benchmarks/answers.py run made        the 30 that the rules were made with; resumes
     python benchmarks/answers.py run held        30 others, drawn by another seed and not looked at before the first run
-    python benchmarks/answers.py run new         20 of other architectures, data and optimizers, run on the final rules
+    python benchmarks/answers.py run new         20 of other architectures, data and optimizers, run once
+    python benchmarks/answers.py run last        20 more of these, after a rule was changed because of one of them
     python benchmarks/answers.py table           the confusion tables, as docs/answers.md has them
 
 Models are drawn: a kind (sound, biased, deep, faulty, repaired: six each), then architecture, data and optimizer. What
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -34,7 +36,7 @@ time.perf_counter = time.process_time  # on a machine that others use, `seconds=
 
 RESULTS = Path(__file__).with_name("answers.jsonl")
 KINDS = ("sound", "biased", "deep", "faulty", "repaired")
-SEEDS = {"made": 1, "held": 2, "new": 3}
+SEEDS = {"made": 1, "held": 2, "new": 3, "last": 4}
 STEPS, USUAL, MEMBERS, BATCH = 500, 250, 4, 32
 APART, LATER = 2.0, 5.0  # a stated number of steps is right within this factor, or so many steps …
 LEFT = 0.35  # … if no more than this is left of the starting bias then: a quarter, and the noise of four trainings
@@ -45,7 +47,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=3e-3, weight_decay=0.05),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3),
     "nesterov": lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.95, nesterov=True),
-    "huge rate": lambda p: torch.optim.Adam(p, lr=30.0),
+    "huge rate": lambda p: torch.optim.Adam(p, lr=30.0),  # which the network of new-14 learns with
+    "larger rate": lambda p: torch.optim.SGD(p, lr=30.0, momentum=0.9),
 }
 OLD, OTHER = ("adam", "sgd", "momentum"), ("adamw", "rmsprop", "nesterov")
 FAULTS = ("softmax twice", "softmax over the batch", "relu head", "head bias", "pixels", "labels", "dropout", "dead")
@@ -76,8 +79,8 @@ class Case:
 
 def cases(half: str) -> list[Case]:
     """Thirty, drawn; twenty of the new ones."""
-    if half == "new":
-        return new_cases()
+    if half in ("new", "last"):
+        return new_cases(half)
     rng = np.random.default_rng(SEEDS[half])
 
     def one(*among: Any) -> Any:
@@ -107,9 +110,9 @@ def cases(half: str) -> list[Case]:
     return found
 
 
-def new_cases() -> list[Case]:
+def new_cases(half: str) -> list[Case]:
     """Four of each kind, of other architectures, data and optimizers than those that the rules were made with."""
-    rng = np.random.default_rng(SEEDS["new"])
+    rng = np.random.default_rng(SEEDS[half])
 
     def one(*among: Any) -> Any:
         return among[int(rng.integers(len(among)))]
@@ -140,7 +143,8 @@ def new_cases() -> list[Case]:
             net, depth, activation, gain = "mlp", one(8, 14, 20), one("elu", "leaky", "sigmoid"), one(0.0, 2.0, 3.0)
         elif kind == "faulty":
             net, fault = one("mlp", "lenet") if data == "bars" else "mlp", OTHER_FAULTS[number % len(OTHER_FAULTS)]
-            optimizer = "huge rate" if fault == "huge rate" else optimizer
+            if fault == "huge rate":
+                optimizer = fault if half == "new" else "larger rate"
         else:
             net, depth, activation = (
                 one("mlp", "lenet") if data == "bars" else "mlp",
@@ -148,7 +152,7 @@ def new_cases() -> list[Case]:
                 one("leaky", "silu"),
             )
             gain = one(0.0, 2.0)
-        found.append(Case("new", number, kind, net, depth, activation, norm, gain, data, shift, optimizer, fault))
+        found.append(Case(half, number, kind, net, depth, activation, norm, gain, data, shift, optimizer, fault))
     return found
 
 
@@ -397,6 +401,7 @@ def judged(case: Case) -> dict[str, Any]:
         model,
         data,
         optimizer=OPTIMIZERS[case.optimizer],
+        loss=nn.CrossEntropyLoss() if case.half == "last" else None,  # else it is assumed
         batch_size=BATCH,
         inits=16,
         points=400,
@@ -408,8 +413,15 @@ def judged(case: Case) -> dict[str, Any]:
     took = time.perf_counter() - began
     return {
         **asdict(case), **seen, "faults": faults, "verdict": d.verdict.name, "will_train": str(d.will_train),
-        "seconds": round(took, 1), "happened": happened(case, data),
+        "seconds": round(took, 1), "happened": happened(case, data), "commit": commit(),
     }  # fmt: skip
+
+
+def commit() -> str:
+    here = Path(__file__).parent
+    return subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def right(row: dict[str, Any]) -> bool:

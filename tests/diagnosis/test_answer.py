@@ -82,6 +82,9 @@ def test_what_learns_slowly_is_worth_a_change() -> None:
     assert made("even", replace(slow, accuracy=(0.1, 0.3, 0.51))).answer is Answer.NOTHING
     assert made("even", replace(slow, at=(0, 32, 64))).answer is Answer.NOTHING  # too early to tell
     assert made("even", replace(slow, easy=math.nan)).answer is Answer.NOTHING
+    by_heart = made("even", replace(slow, easy=0.1, doubt="labels may not go with the inputs"))
+    assert by_heart.answer is Answer.CHANGE
+    assert by_heart.headline.endswith("where labels may not go with the inputs.")
 
 
 def test_the_nearest_class_mean_by_a_loop() -> None:
@@ -323,3 +326,13 @@ def test_a_repaired_model_is_judged_with_its_repair() -> None:
     assert after.rehearsal is not None
     assert after.rehearsal.largest[0] < 0.5 < before.rehearsal.largest[0]  # type: ignore[union-attr]
     assert "repaired" in after.expected.words
+
+
+def test_shuffled_labels_that_copies_learn_by_heart_are_never_harmless() -> None:
+    x, y = digits()
+    model = mlp(2)
+    d = quickly(model, (x, y[torch.randperm(600, generator=torch.Generator().manual_seed(1))]), optimizer="adam")
+    assert d.rehearsal is not None
+    assert d.rehearsal.learns
+    assert (d.answer, d.will_train.word) == (Answer.CHANGE, Trains.RISK)
+    assert "labels may not go with the inputs" in d.headline

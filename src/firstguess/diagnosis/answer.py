@@ -217,7 +217,7 @@ def will_train(gradients: Gradients | None, seen: Rehearsal | None) -> WillTrain
             start, end = seen.accuracy[0], seen.accuracy[-1]
             gains = f"balanced accuracy goes from {percent(start)} to {percent(end)} in {seen.last} steps"
             if seen.slow:
-                easy = f"the nearest class mean has {percent(seen.easy)}"
+                easy = seen.doubt or f"the nearest class mean has {percent(seen.easy)}"
                 return WillTrain(Trains.RISK, f"copies learn slowly, {gains} with {seen.how}, where {easy}")
             if not end > start:
                 gains = f"the loss falls from {seen.loss[0]:.3g} to {seen.loss[-1]:.3g} in {seen.last} steps"

@@ -34,6 +34,7 @@ from firstguess.diagnosis.bias_duration import Lasting, lasting
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import Expected, expectation
 from firstguess.diagnosis.faults import Fault, find_faults
+from firstguess.diagnosis.faults.labels import MAY_NOT_GO
 from firstguess.diagnosis.rehearsal import LONGEST, Rehearsal, RehearsalPlan, TrainedWith, rehearse, trained_with
 from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.remedies.base import inputs_of
@@ -230,7 +231,12 @@ def diagnose(
     seen = parts.do(
         "copies in training",
         lambda: _rehearsed(
-            subject, using, math.nan if lasts is None else lasts.lr, run, clock.spare(_COPIES, reserve=_ADVICE)
+            subject,
+            using,
+            math.nan if lasts is None else lasts.lr,
+            run,
+            clock.spare(_COPIES, reserve=_ADVICE),
+            next((note for note in unasked if note.startswith(MAY_NOT_GO)), ""),
         ),
         members=8,
     )
@@ -367,7 +373,9 @@ def _length(subject: Subject, steps: int | None, epochs: int | None) -> int:
     return whole if epochs is not None else max(LEAST_STEPS, whole)
 
 
-def _rehearsed(subject: Subject, using: TrainedWith, predicted: float, run: int, seconds: float) -> Rehearsal:
+def _rehearsed(
+    subject: Subject, using: TrainedWith, predicted: float, run: int, seconds: float, doubt: str
+) -> Rehearsal:
     """Copies of the model, or of the network that a description describes, in their first steps."""
     words, own = using.words(predicted), not isinstance(using.make, str) and not inspect.isclass(using.make)
     asked = RehearsalPlan(
@@ -380,6 +388,7 @@ def _rehearsed(subject: Subject, using: TrainedWith, predicted: float, run: int,
         subject.drawn_by,
         subject.seed,
         subject.easy(),
+        doubt,
     )
 
     def enough(found: Rehearsal) -> bool:

@@ -125,7 +125,8 @@ class Rehearsal(Record):
     `left` is the part of the starting bias that is left at the steps `at` (as `Lasting.left`); `steps` the step from
     which it stays within a quarter, ∞ where it does not by the last. `accuracy` is balanced: every class counts the
     same. `learns`: the loss (cross-entropy) or that accuracy is clearly better than any guess that ignores the input.
-    `easy` is the balanced accuracy of the simplest rule that looks at the inputs, their nearest class mean.
+    `easy` is the balanced accuracy of the simplest rule that looks at the inputs, their nearest class mean; `doubt`:
+    labels may have nothing to do with the inputs, and copies would learn them by heart.
     """
 
     why: str = ""
@@ -141,6 +142,7 @@ class Rehearsal(Record):
     inits: int = 0
     classes: int = 0
     easy: float = math.nan
+    doubt: str = ""
 
     @property
     def known(self) -> bool:
@@ -149,9 +151,10 @@ class Rehearsal(Record):
 
     @property
     def behind(self) -> bool:
-        """Whether copies have gained less than half of what the nearest class mean has; False where that is unknown."""
-        chance = 1.0 / max(self.classes, 1)
-        return bool(self.accuracy) and self.accuracy[-1] - chance < _BEHIND * (self.easy - chance)
+        """Whether copies have gained less than half of what the nearest class mean has, or, in doubt, of all there is;
+        False where neither is known."""
+        chance, wanted = 1.0 / max(self.classes, 1), 1.0 if self.doubt else self.easy
+        return bool(self.accuracy) and self.accuracy[-1] - chance < _BEHIND * (wanted - chance)
 
     @property
     def slow(self) -> bool:
@@ -177,6 +180,7 @@ class RehearsalPlan:
     options: dict[str, Any]  # where copies come from: init, redraw, logits, …
     seed: int = 0
     easy: float = math.nan
+    doubt: str = ""
 
     @property
     def batch(self) -> int | None:
@@ -264,6 +268,7 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
         classes=t.classes,
         at=tuple(t.steps.tolist()),
         easy=asked.easy,
+        doubt=asked.doubt,
     )
     if not fine.any():
         return replace(found, steps=math.inf)

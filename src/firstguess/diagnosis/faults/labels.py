@@ -129,6 +129,7 @@ def rare(seen: Seen) -> Fault | None:
     )
 
 
+MAY_NOT_GO = "labels may not go with the inputs"  # how the remark begins
 _POINTS, _SHUFFLES = 200, 99  # that tell a relation from none; of the labels
 _CHANCE = 0.1  # of as good a fit to shuffled labels
 
@@ -151,7 +152,7 @@ def unrelated(seen: Seen) -> Fault | None:
         f"{max(fits, 0.0):.1%} of their variance is foreseen, and shuffled labels do as well in {chance:.0%} of cases"
     )
     if doctor.patient.loader is None and doctor.patient.dataset is None:
-        raise FaultRemark(f"labels may not go with the inputs: {words} (ridge regression, {len(x)} points)")
+        raise FaultRemark(f"{MAY_NOT_GO}: {words} (ridge regression, {len(x)} points)")
     return seen.fault(
         "labels do not go with inputs",
         "no regression foresees labels from inputs: these were shuffled against each other, or labels are random",
