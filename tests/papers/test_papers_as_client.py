@@ -37,7 +37,7 @@ def test_only_one_module_knows_what_is_not_public() -> None:
 
 
 def test_the_library_has_what_it_says_and_all_of_it_is_used() -> None:
-    places: dict[str, tuple[str, str]] = vars(library)["_PLACES"]
+    places: dict[str, tuple[str, str]] = vars(library)["_places"]()
     for name in places:
         getattr(library, name)
     used = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import firstguess as fg
+from firstguess_papers import library
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.running import Missing, Run
@@ -36,13 +38,11 @@ DATA = {"digits": "digits", "MNIST": "mnist:test", "CIFAR-10": "cifar10:test"}
 )
 def readings(run: Run) -> Outcome:
     """B1: std of G₀ by all three readings; which of the two predictions agrees with networks."""
-    import firstguess as fg
-    from firstguess_papers.library import Dot, dots_chart
 
     width, n, inits, draws = run.take("width n inits draws")
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
-    panels: dict[str, list[Dot]] = {}
+    panels: dict[str, list[library.Dot]] = {}
     right: dict[str, list[Truth]] = {key: [] for key in SERIES[1:]}
     for name, spec in DATA.items():
         try:
@@ -67,7 +67,7 @@ def readings(run: Run) -> Outcome:
         for key, checks in right.items():
             checks += [same(one, other, room=ROOM) for one, other in zip(seen, found[key], strict=True)]
         panels[name] = [
-            Dot(label, key, v.value, v.error)
+            library.Dot(label, key, v.value, v.error)
             for key, values in found.items()
             for label, v in zip(NETWORKS, values, strict=True)
         ]
@@ -80,7 +80,7 @@ def readings(run: Run) -> Outcome:
         f"{key}: off in {len(off[key])}, at most by {max(abs(r['std'] - r[column]) for r in rows):.3f}"
         for key, column in columns_of.items()
     )
-    chart = dots_chart(
+    chart = library.dots_chart(
         panels,
         title="Spread of guesses on real data: networks, and three readings of them",
         subtitle=[
@@ -114,7 +114,6 @@ def readings(run: Run) -> Outcome:
 
 
 def _kernel(net: Any, x: Any, draws: int, seed: int) -> dict[str, float]:
-    import firstguess as fg
 
     law: Any = fg.predict(net, data=x, draws=draws, seed=seed).guesses
     return {"std": law.std(), "error": law.standard_error("std")}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess import Network
+from firstguess import Network, figures
+from firstguess_papers import library
 from firstguess_papers.beyond_frontier import ratio
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
@@ -229,11 +230,9 @@ def _depth_row(phase: str, depth: int, tangent: Tangent) -> dict[str, Any]:
 
 def charts(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]], where: str) -> dict[str, Chart]:
     """Times over depth, and the signal."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
-    def series(what: Callable[[Tangent], float]) -> list[Series]:
-        return [Series(phase, DEPTHS, [what(t) for t in by], mark="both") for phase, by in tangents.items()]
+    def series(what: Callable[[Tangent], float]) -> list[library.Series]:
+        return [library.Series(phase, DEPTHS, [what(t) for t in by], mark="both") for phase, by in tangents.items()]
 
     ordered = tangents["ordered"]
     overs = sorted((t.over for t in found.values()), key=lambda number: number.value)

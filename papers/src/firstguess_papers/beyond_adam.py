@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import firstguess as fg
 from firstguess import Network
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.items import Entry, Outcome, item
@@ -174,7 +175,6 @@ def _paired(arm: Arm, known: Mapping[str, Any]) -> Pair:
 
 
 def _overshoot(case: Case, x: Data) -> Piece:
-    import firstguess as fg
 
     t = fg.predict_training(case.network, data=x, steps=[0, 1], width=case.width, draws=2, trust=False)
     return {"rate": t.overshoot}
@@ -197,7 +197,6 @@ def starts_of(case: Case, x: Data, inits: int, seed: int) -> Array:
 
 def predicted(case: Case, x: Data, inits: int, seed: int, how: dict[str, Any], *, factor: bool) -> Piece:
     """Rows go through all networks, `FACTORS` times where each has a random factor of its own."""
-    import firstguess as fg
 
     starts = starts_of(case, x, inits, seed)
     if case.rate is None and factor:

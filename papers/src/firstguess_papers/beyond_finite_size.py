@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess import FirstguessError
+import firstguess as fg
+from firstguess import FirstguessError, figures
+from firstguess_papers import library
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, entry, stated
 from firstguess_papers.norm import DEPTHS, PLACES, network
@@ -95,8 +97,6 @@ class Panel:
 )
 def finite_size(run: Run) -> Outcome:
     """B9: std of G₀ and E max G in ten panels against both theories."""
-    from firstguess import figures
-    from firstguess_papers.library import Dot, dots_chart
 
     n, blobs, inits = run.take("n blobs inits")
     panels = [_panel(run, place, depth, n, blobs, inits) for depth in DEPTHS for place in PLACES]
@@ -120,14 +120,14 @@ def finite_size(run: Run) -> Outcome:
         columns=len(PLACES),
         width=200,
     )
-    dots: dict[str, list[Dot]] = {}
+    dots: dict[str, list[library.Dot]] = {}
     for depth in DEPTHS:
         here = [p for p in panels if p.depth == depth]
-        found = [Dot(p.place, "networks", std(p.measured).value, std(p.measured).error) for p in here]
-        found += [Dot(p.place, FINITE, p.known.value) for p in here if p.covered]
-        found += [Dot(p.place, INFINITE, p.infinite.guesses.std()) for p in here]
+        found = [library.Dot(p.place, "networks", std(p.measured).value, std(p.measured).error) for p in here]
+        found += [library.Dot(p.place, FINITE, p.known.value) for p in here if p.covered]
+        found += [library.Dot(p.place, INFINITE, p.infinite.guesses.std()) for p in here]
         dots[f"{depth} hidden layer{'s' if depth > 1 else ''}"] = found
-    spreads = dots_chart(
+    spreads = library.dots_chart(
         dots,
         title=stated(
             (len(right) == len(known) and bool(off)) or None,
@@ -180,7 +180,6 @@ def _sampled(law: Any, what: Literal["std", "expected_max"]) -> float:
 
 def _panel(run: Run, place: str, depth: int, n: int, blobs: int, inits: int) -> Panel:
     """Networks on some blobs (the theory is for random ones), and both predictions."""
-    import firstguess as fg
 
     text = network(place, depth)
     found = [
@@ -214,8 +213,6 @@ def _panel(run: Run, place: str, depth: int, n: int, blobs: int, inits: int) -> 
 
 def _written(text: str, n: int, seed: int) -> str:
     import json
-
-    import firstguess as fg
 
     p = fg.predict(text, width=WIDTH, inputs=fg.Inputs(dimension=DIMENSION), points=n, seed=seed)
     return json.dumps(replace(p, seconds=0.0).to_dict())

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess import Network, Stand, predict, tune
+from firstguess import Network, Stand, figures, predict, tune
+from firstguess_papers import library
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
 from firstguess_papers.library import stand
@@ -270,12 +271,10 @@ def _row(case: Case, found: Found) -> dict[str, Any]:
 
 def chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
     """γ and P − 1 of networks over γ in closed form."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     shown = [one for one in found.values() if one[0].known.gamma > 0.0]
     ends = [0.08, 25.0]
-    panels: dict[str, list[Series]] = {"γ": [], "P − 1": []}
+    panels: dict[str, list[library.Series]] = {"γ": [], "P − 1": []}
     for family in dict.fromkeys(case.family for case, _ in shown):
         own = [one for one in shown if one[0].family == family]
         aside = 1.1 ** (list(PARAMETERS).index(family) - 1.5) if family in PARAMETERS else 1.0
@@ -285,9 +284,9 @@ def chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
             ("P − 1", [f.nonlinearity for _, f in own]),
         ):
             values, errors = [n.value - 1.0 for n in numbers], [n.error for n in numbers]
-            panels[name].append(Series(family, x, values, errors, mark="points"))
+            panels[name].append(library.Series(family, x, values, errors, mark="points"))
     for lines in panels.values():
-        lines.append(Series("γ = P − 1", ends, ends, mark="dashed"))
+        lines.append(library.Series("γ = P − 1", ends, ends, mark="dashed"))
     passed = all_of(at_constant_gradients(found).values())
     return figures.lines_chart(
         panels,

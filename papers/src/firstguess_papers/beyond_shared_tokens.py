@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, below, entry, same, stated
 from firstguess_papers.mf_simulation import mean, ratio
@@ -55,16 +58,14 @@ def bare(network: Network) -> Network:
 )
 def tokens_shared(run: Run) -> Outcome:
     """B2: γ of four styles, with and without shared embeddings, for their own read-out and the mean over tokens."""
-    import firstguess as fg
     from firstguess import Network
-    from firstguess_papers.library import Dot, dots_chart
 
     width, depth, n, length, inits = run.take("width depth n length inits")
     images = np.random.default_rng((run.seed, 0x1336)).standard_normal((n, 3, 32, 32)).astype(np.float32)
     own: dict[str, tuple[Number, Number]] = {}
     averaged: dict[str, tuple[Number, Number]] = {}
     rows: list[dict[str, Any]] = []
-    panels: dict[str, list[Dot]] = {"their own read-out": [], "mean over tokens": []}
+    panels: dict[str, list[library.Dot]] = {"their own read-out": [], "mean over tokens": []}
     for style, (kind, label) in STYLES.items():
         patch: dict[str, Any] = {"patch": 8} if style == "vit" else {}
         net = fg.transformer(style, depth=depth, width=width, heads=4, **patch)  # type: ignore[arg-type]
@@ -80,8 +81,8 @@ def tokens_shared(run: Run) -> Outcome:
             for index, (heading, read) in enumerate(zip(panels, read_outs, strict=True)):
                 gamma, share = predicted(run, f"{name}, {read}", one, x, width=width, read_out=read)
                 most = members.largest(index)
-                panels[heading].append(Dot(label, f"measured, {how}", most.value, most.error))
-                panels[heading].append(Dot(label, f"predicted, {how}", share))
+                panels[heading].append(library.Dot(label, f"measured, {how}", most.value, most.error))
+                panels[heading].append(library.Dot(label, f"predicted, {how}", share))
                 rows.append(
                     {"model": label, "read_out": read, "how": how, "gamma": found[how][index].value,
                      "gamma_error": found[how][index].error, "gamma_predicted": gamma, "largest": most.value,
@@ -91,7 +92,7 @@ def tokens_shared(run: Run) -> Outcome:
     judged = judge_shared(own, averaged)
     kept = ", ".join(_left(averaged))
     so = "Without positions, CLS, BOS and types little of real transformers' bias is left"
-    chart = dots_chart(
+    chart = library.dots_chart(
         panels,
         title=stated(
             judged.verdict.startswith("holds") or None,
@@ -158,8 +159,7 @@ def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str
 )
 def tokens_own(run: Run) -> Outcome:
     """B3: five networks of one z and γ from 0 to 20, the share of tokens that guess themselves."""
-    from firstguess import figures
-    from firstguess_papers.library import Series, own_guess_chance
+    from firstguess_papers.library import own_guess_chance
 
     width, vocabulary, tokens, inits = run.take("width vocabulary tokens inits")
     ids = np.random.default_rng((run.seed, 0x0)).permutation(vocabulary)[:tokens].reshape(8, -1)
@@ -175,8 +175,8 @@ def tokens_own(run: Run) -> Outcome:
     gammas, shares = [g.value for _, g, _ in found], [h for _, _, h in found]
     chart = figures.lines_chart(
         [
-            Series("predicted: ∫φ(t−z)Φ(t)^(V−1) dt", gammas, [chance] * len(gammas), mark="line"),
-            Series("networks", gammas, [h.value for h in shares], [h.error for h in shares], mark="points"),
+            library.Series("predicted: ∫φ(t−z)Φ(t)^(V−1) dt", gammas, [chance] * len(gammas), mark="line"),
+            library.Series("networks", gammas, [h.value for h in shares], [h.error for h in shares], mark="points"),
         ],
         title=stated(
             judged.verdict == "holds" or None,
@@ -218,7 +218,7 @@ def judge_own(found: Sequence[tuple[float, Number, Number]], chance: float) -> E
 def own_network(part: float, width: int, vocabulary: int) -> Network:
     """One z for every `part`: beside the own vector (variance 1) stands what makes z² = width/q, shared or not."""
     from firstguess import Network
-    from firstguess_papers.library import activation_registry as registry
+    from firstguess_papers.library import registry
 
     rest = width / _SHIFT**2 - 1.0
     bent = registry.activation("silu").moments(0.0, 1.0)

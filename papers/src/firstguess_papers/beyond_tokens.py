@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
 from firstguess_papers.mf_simulation import mean
@@ -65,8 +67,6 @@ def _blocks(run: Run, design: Design, x: Any, width: int, depth: int, inits: int
 )
 def tokens_norm(run: Run) -> Outcome:
     """B2: γ of a token with LayerNorm over that with RMSNorm, by depth; and what guesses are."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     width, depth, n, length, inits = run.take("width depth n length inits")
     depths = [k for k in DEPTHS if k <= depth]
@@ -75,7 +75,7 @@ def tokens_norm(run: Run) -> Outcome:
     shares: dict[str, list[Number]] = {}
     floors: dict[str, list[Number]] = {}
     rows: list[dict[str, Any]] = []
-    panels: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
     for word, place in _PLACES.items():
         for gated in (False, True):
             name = f"{word}, {'gated SiLU' if gated else 'GELU'}"
@@ -94,11 +94,11 @@ def tokens_norm(run: Run) -> Outcome:
                           width=width)[0]
                 for k in depths
             ]  # fmt: skip
-            panels[name] = [Series("predicted, either norm", depths, lines, mark="line")]
+            panels[name] = [library.Series("predicted, either norm", depths, lines, mark="line")]
             for norm, label in (("layernorm", "LayerNorm"), ("rmsnorm", "RMSNorm")):
                 gammas = [found[norm].gamma(i) for i in range(len(depths))]
                 panels[name].append(
-                    Series(label, depths, [g.value for g in gammas], [g.error for g in gammas], mark="points")
+                    library.Series(label, depths, [g.value for g in gammas], [g.error for g in gammas], mark="points")
                 )
                 rows += [
                     {"design": name, "norm": label, "blocks": k, "gamma": g.value, "gamma_error": g.error,
@@ -176,16 +176,14 @@ def judge_norm(
 )
 def tokens_depth(run: Run) -> Outcome:
     """B2: γ of a token by depth for four designs, predicted and measured."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     width, depth, n, length, inits = run.take("width depth n length inits")
     depths = [k for k in DEPTHS if k <= depth]
     x = different_tokens(n, length, seed=run.seed)
     found: dict[str, list[Number]] = {}
     theory: dict[str, list[float]] = {}
-    gammas: list[Series] = []
-    shares: list[Series] = []
+    gammas: list[library.Series] = []
+    shares: list[library.Series] = []
     rows: list[dict[str, Any]] = []
     for design in DESIGNS:
         members = _blocks(run, design, x, width, depth, inits, depths)
@@ -194,9 +192,9 @@ def tokens_depth(run: Run) -> Outcome:
         theory[design.name] = [line[0] for line in lines]
         most = [members.largest(i) for i in range(len(depths))]
         for panel, values, at in ((gammas, found[design.name], 0), (shares, most, 1)):
-            panel.append(Series(design.name, depths, [line[at] for line in lines], mark="line"))
+            panel.append(library.Series(design.name, depths, [line[at] for line in lines], mark="line"))
             errors = [v.error for v in values]
-            panel.append(Series(design.name, depths, [v.value for v in values], errors, mark="points"))
+            panel.append(library.Series(design.name, depths, [v.value for v in values], errors, mark="points"))
         rows += [
             {"design": design.name, "blocks": k, "gamma": g.value, "gamma_error": g.error, "gamma_predicted": line[0],
              "largest": share.value, "largest_error": share.error, "largest_predicted": line[1]}

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+import firstguess as fg
 from firstguess_papers.judging import Number
 from firstguess_papers.library import BIASED, Curve
 from firstguess_papers.running import Run
@@ -138,7 +139,6 @@ def chosen(data: Data, counts: Sequence[int], *, skip: Sequence[int] | None = No
     >>> chosen(data, (2, 1)).y.tolist(), chosen(data, (1, 1), skip=(2, 1)).x[:, 0].tolist()
     ([0, 1, 0], [6.0, 8.0])
     """
-    import firstguess as fg
     from firstguess import InvalidInput
 
     assert data.y is not None

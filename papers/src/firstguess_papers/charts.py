@@ -1,6 +1,6 @@
 """Charts from the lines of a table: points with error bars, lines of theory, rows of dots.
 
-Lines are those that `tables.columns` writes: dicts whose measured values are `Number`s.
+Lines are those that `tables.columns` writes: dicts whose measured values are `Number`s, or have a column of errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 MARKS = "Points: measured ± 2 standard errors; lines: closed form."
 MARKS_ALONE = "Points: measured ± 2 standard errors."
 DOTS = "Measured ± 2 standard errors."
-KEYS = ("Points: ", "Measured ±", "Lines with bands", "Dots: ")  # how the lines begin that say what marks are
 AXES = {  # names of columns, as an axis has them
     "depth": "Hidden layers",
     "layer": "Hidden layer",
@@ -27,6 +26,9 @@ AXES = {  # names of columns, as an axis has them
     "std": "Standard deviation of a guess fraction",
     "largest": "Average largest guess fraction",
     "c": "Correlation c",
+    "at": "Weight variance / critical weight variance",
+    "multiple": "Weight variance / critical weight variance",
+    "hidden_layers": "Hidden layers",
 }
 
 
@@ -62,8 +64,16 @@ def series(rows: Rows, x: str, y: str = "value", *, by: str = "name", theory: st
         known = [row for row in own if row.get(theory) is not None]
         if known:
             found.append(predicted(str(label), [row[x] for row in known], [row[theory] for row in known]))
-        found.append(points(str(label), {row[x]: row[y] for row in own if y in row}))
+        found.append(points(str(label), {row[x]: _number(row, y) for row in own if y in row}))
     return found
+
+
+def _number(row: Mapping[str, Any], y: str) -> Number:
+    """A value with its error, from one column or two."""
+    if isinstance(row[y], Number):
+        return row[y]
+    error = row.get(f"{y}_error", row.get("error", 0.0))
+    return Number(row[y], error)
 
 
 def panels_of(rows: Rows, panel: str) -> dict[str, Rows]:
@@ -117,7 +127,7 @@ def dots(
     for name, own in parts.items():
         drawn[name] = []
         for one in own:
-            drawn[name].append(Dot(str(one[row]), str(one[by]) if by else "measured", *one[y]))
+            drawn[name].append(Dot(str(one[row]), str(one[by]) if by else "measured", *_number(one, y)))
             if one.get(theory) is not None:
                 drawn[name].append(Dot(str(one[row]), "closed form", one[theory]))
     usual: dict[str, Any] = {"x_title": AXES.get(y, y)} | (

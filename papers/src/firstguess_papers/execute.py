@@ -12,7 +12,7 @@ from typing import Any
 
 from firstguess import FirstguessError, InvalidInput, __version__
 from firstguess_papers import records
-from firstguess_papers.items import Item, Outcome, Sizes, entitle
+from firstguess_papers.items import Item, Outcome, Sizes
 from firstguess_papers.library import Store, write_table
 from firstguess_papers.provenance import provenance
 from firstguess_papers.records import Record, Status
@@ -55,7 +55,7 @@ def run_item(
         with workers(folder / "pieces") as run.crew:
             outcome = item.function(run)
         _check(item, outcome)
-        charts = _write(item, outcome, folder)
+        charts = _write(outcome, folder)
     except Missing as missing:
         status, reason = "skipped", str(missing)
     except FirstguessError as error:
@@ -107,15 +107,12 @@ def _check(item: Item, outcome: Outcome) -> None:
         )
 
 
-def _write(item: Item, outcome: Outcome, folder: Path) -> list[str]:
+def _write(outcome: Outcome, folder: Path) -> list[str]:
     from firstguess_papers.library import save
 
     for name, table in outcome.tables.items():
         write_table(folder / f"{name}.parquet", table)
     for name, chart in outcome.charts.items():
-        title: Any = chart.title
-        if not any(title.text):
-            entitle(chart, item.title)
         for ending in ("png", "html"):
             save(chart, folder / f"{name}.{ending}")
     return [f"{name}.png" for name in outcome.charts]

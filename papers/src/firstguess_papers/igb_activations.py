@@ -69,7 +69,7 @@ criterion = measured(
     seconds=(12, 90),
     cells=lambda c: {
         name: Cell(_one_layer(name), c.blob(c.n, c.d))
-        for name in [*library.activation_names(), *(f"centered({k})" for k in ("relu", "gelu", "softplus", "abs"))]
+        for name in [*library.names(), *(f"centered({k})" for k in ("relu", "gelu", "softplus", "abs"))]
     },
     quantities=_criterion,
     table="activations",

@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers import library
+from firstguess_papers.charts import lines, predicted
 from firstguess_papers.igb import exponent
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, entry, same
@@ -37,14 +41,13 @@ def _spread(values: Any) -> Number:
 
 
 def _panel(label: str, values: Any, variance: float | None, reach: float, note: str) -> Any:
-    from firstguess_papers.library import Panel
 
     edges = np.linspace(-reach, reach, 32)
     counts, _ = np.histogram(values, edges)
     curves: dict[str, Any] = {}
     if variance is not None and variance > 0:
         curves["theory"] = np.diff(special.ndtr(edges / math.sqrt(variance))) / np.diff(edges)
-    return Panel(label, edges, counts / values.size / np.diff(edges), curves, note)
+    return library.Panel(label, edges, counts / values.size / np.diff(edges), curves, note)
 
 
 @item(
@@ -60,9 +63,6 @@ def _panel(label: str, values: Any, variance: float | None, reach: float, note: 
 )
 def fig6(run: Run) -> Outcome:
     """I3: std of centers ∝ n^−½ for linear, constant for ReLU. I2: Gaussian nodes, equal variances, unequal centers."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     d, sizes, widths, many, inits = run.take("d sizes widths many inits")
     base = 200
@@ -107,18 +107,14 @@ def fig6(run: Run) -> Outcome:
         x_title="Center of an output node / its spread over data",
         percent=False,
     )
-    by_width = figures.lines_chart(
-        [
-            Series("centers: standard deviation over nodes", widths, [c.value for c in center],
-                   [c.error for c in center]),
-            Series("spread over data: relative difference between nodes", widths, [v.value for v in relative],
-                   [v.error for v in relative]),
-            Series("theory", [widths[0], widths[-1]], [math.sqrt(GAMMA + 1 / many)] * 2, mark="dashed"),
-        ],
-        title='Centers and spreads of output nodes by width',
-        subtitle=["One hidden ReLU layer, output nodes, random data of as many dimensions; ± 2 standard errors."],
-        x_title="Width of the hidden layer", y_title="Standard deviation between nodes", x_scale="log", y_scale="log",
-        width=640,
+    by_width = lines(
+        [{"width": w, "name": name, "value": v}
+         for name, values in (("centers: standard deviation over nodes", center),
+                              ("spread over data: relative difference between nodes", relative))
+         for w, v in zip(widths, values, strict=True)],
+        "width", also={"": [predicted("theory", [widths[0], widths[-1]], [math.sqrt(GAMMA + 1 / many)] * 2)]},
+        title="Centers and spreads of output nodes by width", y_title="Standard deviation between nodes",
+        x_scale="log", y_scale="log", dodge=False,
     )  # fmt: skip
     return Outcome(
         [
@@ -186,8 +182,6 @@ def _mean(values: Any) -> Number:
 )
 def layers(run: Run) -> Outcome:
     """I10: γ of hidden layers 1, 2, 3 for ReLU and tanh, centred data; then the same with a shift of the data."""
-    import firstguess as fg
-    from firstguess import figures
 
     d, n, inits, widths = run.take("d n inits widths")
     rows: list[dict[str, Any]] = []

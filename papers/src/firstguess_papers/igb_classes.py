@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same
 from firstguess_papers.running import Run
@@ -77,14 +80,10 @@ def _against_exact(classes: int, gamma: float, draws: int, seed: int) -> dict[st
 )
 def multiclass(run: Run) -> Outcome:
     """I12: relative error of E max over (M, γ); exact law against simulation."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     draws, many, n, inits, nodes = run.take("draws many n inits nodes")
     gammas = (0.1, 0.466942, 1.0, 2.429259, STRONG, 100.0)
     table: list[dict[str, Any]] = []
-    series: list[Series] = []
     for classes in many:
         size = min(draws, 2_000_000 // classes)
         found = [
@@ -94,9 +93,6 @@ def multiclass(run: Run) -> Outcome:
             for g in gammas
         ]  # fmt: skip
         table += [{"classes": classes, "gamma": g, **piece} for g, piece in zip(gammas, found, strict=True)]
-        series.append(
-            Series(f"{classes} classes", gammas, [p["ratio"] for p in found], [p["ratio_error"] for p in found])
-        )
     x = fg.data.blob(n, 200, seed=run.seed)
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
@@ -128,14 +124,12 @@ def multiclass(run: Run) -> Outcome:
         subtitle=[f"Guess fractions of {inits} networks on {n:,} random points, the exact law (theory.md (8)), and "
         "IGB's comparison with the strongest rival only. The axis is cut at the top."],
     )  # fmt: skip
-    errors = figures.lines_chart(
-        series,
+    errors = lines(
+        [row | {"name": f"{row['classes']} classes"} for row in table], "gamma", "ratio", theory="",
         title=f"The strongest rival alone gives the largest class {weak['ratio']:.2g} times too much at γ = "
         f"{weak['gamma']:.3g} and {weak['classes']} classes, {strong['ratio']:.3g} times from γ = {STRONG:g} on",
-        subtitle=["Average largest fraction by the approximation, divided by the exact one; ± 2 standard errors of "
-        "paired draws."],
         x_title="Drift ratio γ", y_title="Approximate / exact largest fraction", x_scale="log", y_scale="log",
-        rules={"exact": 1.0}, width=640,
+        rules={"exact": 1.0}, dodge=False,
     )  # fmt: skip
     return Outcome(
         [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from firstguess_papers.charts import measured, predicted
+import firstguess as fg
+from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
+from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, std
 
@@ -96,7 +98,6 @@ def judge(seen: Sequence[LimitRow]) -> Entry:
 
 
 def _seen(run: Run) -> list[LimitRow]:
-    import firstguess as fg
 
     smaller, n, inits, few = run.take("smaller n inits few")
     found: list[LimitRow] = []
@@ -144,46 +145,25 @@ def _seen(run: Run) -> list[LimitRow]:
 )
 def limits(run: Run) -> Outcome:
     """I19: std of G₀ against the closed form, over ratios of sizes."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     seen = _seen(run)
     found = judge(seen)
-    panels: dict[str, list[Series]] = {}
     headings = {
         WIDTHS: "Width / dimension", LAYERS: "Second width / first width", DATA: "Data points / width",
         DEPTH: "Depth / width",
     }  # fmt: skip
-    for sweep, heading in headings.items():
-        mine = [s for s in seen if s.sweep == sweep]
-        shown: list[Series] = []
-        for label in dict.fromkeys(s.label for s in mine):
-            part = [s for s in mine if s.label == label]
-            shown.append(measured(label, [s.ratio for s in part], [s.found for s in part]))
-            shown.append(predicted(label, [s.ratio for s in part], [s.theory for s in part]))
-            if any(math.isfinite(s.finite) for s in part):
-                shown.append(Series("finite width, theory.md (42)", [s.ratio for s in part],
-                                    [s.finite for s in part], mark="dashed"))  # fmt: skip
-        panels[heading] = shown
-    core = all_of(s.holds for s in seen if s.sweep != DEPTH)
-    worst = max((s for s in seen if s.sweep != DEPTH), key=lambda s: abs(s.found.value - s.theory))
-    title = stated(
-        core,
-        f"Dimension, widths and data may grow in any order: the law stays within {ROOM} of theory",
-        f"Sizes in every order: the law is up to {abs(worst.found.value - worst.theory):.3f} from theory",
-    )
-    chart = figures.lines_chart(
-        panels,
-        title=title,
-        subtitle=["Points: measured ± 2 standard errors; lines: closed form, where all sizes but the number of data "
-        "points are infinite. ReLU, Kaiming, random data, two classes."],
-        x_title="Ratio of the two sizes",
-        y_title="Standard deviation of a guess fraction",
-        x_scale="log", y_domain=(0.0, 0.55), columns=2, width=400, height=230,
-    )  # fmt: skip
-    rows = [
-        {"sweep": s.sweep, "ratio": s.ratio, "series": s.label, "sizes": s.sizes, "std": s.found.value}
-        | {"std_error": s.found.error, "theory": s.theory, "finite_width": s.finite}
+    rows: list[dict[str, Any]] = [
+        {"sweep": s.sweep, "ratio": s.ratio, "series": s.label, "sizes": s.sizes, "std": s.found, "theory": s.theory}
+        | {"finite_width": s.finite}
         for s in seen
     ]
-    return Outcome([found], {"ratios": columns(rows)}, {"ratios": chart}, ["All sizes are ours."])
+    far = [row for row in rows if math.isfinite(row["finite_width"])]
+    finite = predicted("finite width, theory.md (42)", [r["ratio"] for r in far], [r["finite_width"] for r in far])
+    chart = lines(
+        [row | {"sweep": headings[row["sweep"]]} for row in rows], "ratio", "std", by="series", panel="sweep",
+        also={headings[DEPTH]: [finite]}, title="Sizes in every order: spread of the guesses beside theory",
+        x_title="Ratio of the two sizes", x_scale="log", y_domain=(0.0, 0.55), dodge=False, height=230,
+    )  # fmt: skip
+    return Outcome([found], {"ratios": columns(rows)}, {"ratios": chart}, ["All sizes are ours."], {
+        "ratios": "Dimension, widths and data may grow in any order: the distribution of the guesses stays",
+    })  # fmt: skip

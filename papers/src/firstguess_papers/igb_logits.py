@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from firstguess_papers.charts import measured
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers.charts import lines, predicted
+from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.running import Run
 from firstguess_papers.sweeps import deep
 from firstguess_papers.tables import columns
@@ -135,7 +137,6 @@ def judge(found: Mapping[str, Clouds]) -> list[Entry]:
 
 def _margins(run: Run, name: str, x: Any, width: int, inits: int) -> tuple[Clouds, Array]:
     """`Clouds` of an ensemble, and the logits of its typical network among the first (points, 2)."""
-    import firstguess as fg
 
     block, depth = NETWORKS[name]
     text = deep(block, depth)
@@ -171,9 +172,6 @@ def _margins(run: Run, name: str, x: Any, width: int, inits: int) -> tuple[Cloud
 )
 def logits(run: Run) -> Outcome:
     """I27: the margin's law in single networks, by γ."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     n, d, width, inits, least = run.take("n d width inits least")
     x = fg.data.blob(n, d, seed=run.seed)
@@ -185,30 +183,19 @@ def logits(run: Run) -> Outcome:
             drawn[name] = fg.Logits(one)
     entries = judge(found)
     cloud = figures.logits_chart(drawn)
-    at = [1 + c.gamma for c in found.values()]
-    fine = np.geomspace(1.0, 30.0, 60)
-    leaves = all_of(above(a.near, b.near) for a, b in pairwise(list(found.values())))
-    first, last = found[EVEN], list(found.values())[-1]
-    near = figures.lines_chart(
-        [
-            Series("N(0, 1 + γ)", fine, [2 * float(special.ndtr(NEAR / math.sqrt(v))) - 1 for v in fine], mark="line"),
-            measured("networks", at, [c.near for c in found.values()]),
-        ],
-        title=stated(
-            leaves,
-            f"With bias all points leave the boundary: {100 * first.near.value:.0f} % are near it when even, "
-            f"{100 * last.near.value:.0f} % at γ\u00a0=\u00a0{last.gamma:.3g}",
-            "Points near the boundary, by bias",
-        ),
-        subtitle=[f"Share of {n} random points whose margin is below half a spread; averages over networks ± 2 "
-                  "standard errors."],
-        x_title="1 + γ, in closed form", y_title="Points near the boundary", x_scale="log", percent=True,
-        y_domain=(0.0, 0.45), width=560,
-    )  # fmt: skip
     rows: list[dict[str, Any]] = [
         {"network": name, "gamma": c.gamma, "near_theory": c.near_theory}
-        | {f"{key}{end}": value for key in ("squares", "near", "gap", "skewness", "rigid")
-           for end, value in zip(("", "_error"), getattr(c, key), strict=True)}
+        | {key: getattr(c, key) for key in ("squares", "near", "gap", "skewness", "rigid")}
         for name, c in found.items()
-    ]  # fmt: skip
-    return Outcome(entries, {"clouds": columns(rows)}, {"clouds": cloud, "near": near})
+    ]
+    fine = np.geomspace(1.0, 30.0, 60).tolist()
+    known = [2 * float(special.ndtr(NEAR / math.sqrt(v))) - 1 for v in fine]
+    near = lines(
+        [row | {"name": "networks", "1 + γ, in closed form": 1 + row["gamma"]} for row in rows],
+        "1 + γ, in closed form", "near", also={"": [predicted("N(0, 1 + γ)", fine, known)]},
+        title="Points near the boundary, by bias", y_title="Points within half a spread of the boundary",
+        x_scale="log", percent=True, y_domain=(0.0, 0.45), dodge=False,
+    )  # fmt: skip
+    return Outcome(entries, {"clouds": columns(rows)}, {"clouds": cloud, "near": near}, holds={
+        "near": Holds("With bias all points leave the boundary", entries=(1,)),
+    })  # fmt: skip

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess_papers.charts import measured, predicted
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers import library
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.running import Run
 from firstguess_papers.sweeps import KAIMING
 from firstguess_papers.tables import columns
@@ -110,7 +113,6 @@ def compare(name: str, gamma: float, fractions: Array, law: dict[str, Any]) -> R
 
 def predict_ranks(gamma: float, points: int) -> dict[str, Any]:
     """Predicted averages of the ranks SHOWN, medians and values of the first three, and the entropy."""
-    import firstguess as fg
 
     law = fg.Guesses(gamma, CLASSES, points)
     kth = {k: law.kth_largest(k) for k in RANKS}
@@ -140,14 +142,11 @@ def predict_ranks(gamma: float, points: int) -> dict[str, Any]:
 )
 def ranked(run: Run) -> Outcome:
     """I24: E G_(k), laws of the first three, entropy, against theory.md (8)."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Panel
 
     n, inits, nodes = run.take("n inits nodes")
     x = fg.data.blob(n, 200, seed=run.seed)
     found: list[Ranked] = []
-    panels: list[Panel] = []
+    panels: list[library.Panel] = []
     for pool in (1, 4, 25):
         text = f"{KAIMING} > relu > maxpool({pool}) > {KAIMING}"
         name = f"pool of {pool}" if pool > 1 else "no pool"
@@ -160,51 +159,40 @@ def ranked(run: Run) -> Outcome:
         found.append(compare(name, gamma, fractions, law))
         panels += _panels(found[-1], fractions, law)
     entries = judge(found)
-    ranks = figures.lines_chart(
-        [s for r in found for label in [f"γ = {r.gamma:.3g}"]
-         for s in (predicted(label, SHOWN, r.theory), measured(label, SHOWN, r.means))],
-        title=stated(
-            all_of(check for r in found for check in r.ranks),
-            f"Theory knows the ranks: at γ = {found[-1].gamma:.3g} the first of ten classes gets "
-            f"{100 * found[-1].means[0].value:.0f} %, the second {100 * found[-1].means[1].value:.0f} %",
-            "The average k-th largest of ten classes: networks against theory",
-        ),
-        subtitle=[f"{inits} untrained networks each on {n} random points. Points: measured ± 2 standard errors; lines: "
-                  "theory.md (8)."],
-        x_title="Rank k of the class", y_title="Average fraction of the k-th class",
-        percent=True, width=640, height=360,
-    )  # fmt: skip
-    laws = figures.panels_chart(
-        panels,
-        title=stated(
-            all_of(check for r in found for check in r.laws),
-            "Not only averages: the laws of the first classes and of the entropy follow theory",
-            "The laws of the first three classes and of the entropy, beside theory",
-        ),
-        subtitle=[f"{inits} networks each, ten classes, {n} random points; ln 10 = 2.3 nats is an even split."],
-        columns=4, width=215, percent=False, x_title="Fraction, or entropy in nats (right)",
-    )  # fmt: skip
     rows = [
         {"network": r.name, "gamma": r.gamma, "k": k, "mean": a.value, "error": a.error, "theory": t}
         for r in found for k, a, t in zip(SHOWN, r.means, r.theory, strict=True)
     ]  # fmt: skip
+    ranks = lines(
+        [row | {"name": f"γ = {row['gamma']:.3g}"} for row in rows], "k", "mean",
+        title="The average k-th largest of ten classes: networks against theory", x_title="Rank k of the class",
+        y_title="Average fraction of the k-th class", percent=True, dodge=False, height=360,
+    )  # fmt: skip
+    laws = figures.panels_chart(
+        panels, title="The distributions of the first three classes and of the entropy, beside theory",
+        subtitle=[f"{inits} networks each, ten classes, {n} random points; ln 10 = 2.3 nats is an even split."],
+        columns=4, width=215, percent=False, x_title="Fraction, or entropy in nats (right)",
+    )  # fmt: skip
     entropy = [
         {"network": r.name, "gamma": r.gamma, "entropy": r.entropy.value, "error": r.entropy.error}
         | {"theory": r.entropy_theory}
         for r in found
     ]
-    return Outcome(entries, {"ranks": columns(rows), "entropy": columns(entropy)}, {"ranks": ranks, "laws": laws})
+    tables = {"ranks": columns(rows), "entropy": columns(entropy)}
+    return Outcome(entries, tables, {"ranks": ranks, "laws": laws}, holds={
+        "ranks": Holds("Theory knows the ranks of the classes", entries=(0,)),
+        "laws": Holds("Not only averages: distributions of the first classes and of the entropy follow theory"),
+    })  # fmt: skip
 
 
 def _panels(r: Ranked, fractions: Array, law: dict[str, Any]) -> list[Any]:
-    from firstguess_papers.library import Panel
 
-    def panel(label: str, values: Array, theory: Array, end: float, note: str) -> Panel:
+    def panel(label: str, values: Array, theory: Array, end: float, note: str) -> library.Panel:
         edges = np.linspace(0.0, end, 21)
         bars, curve = (
             np.histogram(np.clip(v, 0, end - 1e-9), edges)[0] / len(v) / (end / 20) for v in (values, theory)
         )
-        return Panel(label, edges, bars, {"theory": curve}, note)
+        return library.Panel(label, edges, bars, {"theory": curve}, note)
 
     ranked = ranks_of(fractions)
     found = [

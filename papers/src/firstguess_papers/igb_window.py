@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.bias_mode import chosen
-from firstguess_papers.items import Outcome, item
-from firstguess_papers.judging import Number, Truth, above, entry, same, stated
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import MEMBERS, Arm, predicted, trained
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, Truth, above, entry, same
+from firstguess_papers.measured import Found, Training, measured
+from firstguess_papers.training_pieces import MEMBERS, Arm, modes
 
 Array = NDArray[np.float64]
 _RELU = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
@@ -84,147 +85,112 @@ def narrower(widths: Mapping[str, Number]) -> list[Truth]:
     return [above(other, biased), above(even, biased)]
 
 
-@item(
-    "igb/window",
-    "Where training ends, and the window of good learning rates",
-    claims=("I25", "I26"),
-    where="IGB App. I.3",
-    needs=("mnist",),
+BIASED, EVEN, OTHER = ARMS
+
+
+def _cells(c: Found) -> dict[Any, Training]:
+    """Every arm at every rate; predicted below the rate from which on its bias swings for ever."""
+    n, held = c.n // 2, c.held // 2
+    whole = c.run.data("mnist:even-odd", points=4 * (n + held), standardize="centre")
+    x = chosen(whole, (n, n), flat=True)
+    test = chosen(whole, (held, held), skip=(n, n), flat=True)
+    unit = float(modes(c.run, _RELU, x, c.width)["overshoot"])
+    looks = sorted({0, *(round(c.steps * part) for part in (0.1, 0.25, 0.5, 0.75, 1.0))})
+    limits = {name: float(modes(c.run, net, x, c.width, label=f"{name}, modes")["lr_limit"])
+              for name, (net, _) in ARMS.items()}  # fmt: skip
+    c.known |= {"unit": unit, "limits": limits, "sooner": looks[-3]}
+    return {
+        (name, factor): Training(
+            net, x, {"lr": factor * unit, "steps": looks, "start": start, "optimizer": "gd"}, test=test,
+            draws=c.draws if factor * unit < limits[name] else 0, predict={"trust": False, "optimizer": None},
+        )
+        for name, (net, start) in ARMS.items() for factor in FACTORS
+    }  # fmt: skip
+
+
+def _quantities(c: Found) -> dict[str, Any]:
+    arms, known = ({name: of(name) for name in ARMS} for of in (c.arms, c.known_arms))
+    early, late = ({name: window_of(found, c.unit, k) for name, found in arms.items()} for k in (c.sooner, c.steps))
+    return {"rates": arms, "forecasts": known, "widths": late, "early": early}
+
+
+def _judge(c: Found) -> list[Entry]:
+    numbers, (alike, no_gap) = ends(c.rates[BIASED], c.rates[EVEN])
+    accuracy, gap = numbers["test accuracy"], numbers["test gap"]
+    (narrow, start_matters), earlier = narrower(c.widths), narrower(c.early)[0]
+    reasons = {
+        "of the same network, even starts have no wider window: it belongs to the network, not to its start":
+        start_matters,
+        f"after {c.sooner} steps it is not narrower": earlier,
+    }  # fmt: skip
+    return [
+        entry(
+            "I25",
+            f"held-out accuracy at the end, at the best rate: the same within {_ALIKE} from biased and from even "
+            f"starts of one network; without a limit also the gap between classes, within {_GAP}",
+            f"accuracy {accuracy[0]} (biased), {accuracy[1]} (even); favoured − other class {gap[0]} and {gap[1]}",
+            [alike],
+            within=[no_gap],
+            limit="a gap between the classes stays on held-out points",
+        ),
+        entry(
+            "I26",
+            f"the window (rates that end within {GOOD:.0%} of the way from chance to the best) is narrower with "
+            "bias than in the same network with ReLU minus its mean; without a limit also after half of the steps, "
+            "and narrower from biased than from even starts of one network",
+            "; ".join(f"{n}: {c.widths[n]} decades (after {c.sooner} steps {c.early[n]})" for n in ARMS),
+            [narrow],
+            within=[start_matters, earlier],
+            limit="; ".join(text for text, check in reasons.items() if check is False),
+        ),
+    ]
+
+
+def _chart(c: Found) -> Any:
+    series: list[Any] = []
+    for name, found in c.rates.items():
+        label = f"{name} (window {c.widths[name].value:.1f} decades)"
+        each = [np.nan_to_num(arm.values("test accuracy", c.steps), nan=CHANCE) for arm in found.values()]
+        errors = [float(v.std(ddof=1) / math.sqrt(len(v))) for v in each]
+        known = {factor: arm.at("test accuracy", c.steps).value for factor, arm in c.forecasts[name].items()}
+        series.append(library.Series(label, [*found], [float(v.mean()) for v in each], errors, mark="points"))
+        series.append(library.Series(label, [*known], [*known.values()], mark="line"))
+    for name, words in ((BIASED, "4κ/λ_b: swings for ever"), (OTHER, "4κ/λ_b")):
+        series.append(library.Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
+    return figures.lines_chart(
+        series, title="Accuracy at the end by learning rate, with bias and without",
+        subtitle=[f"Accuracy on held-out MNIST images, even or odd, after {c.steps} steps on {c.n} images; "
+                  f"{c.rates[BIASED][1.0].networks} networks a point, ± 2 s.e. Lines: predicted by the tangent kernel, "
+                  "up to 4κ/λ_b."],
+        x_title="Learning rate by ReLU's 2κ/λ_b", y_title="Held-out accuracy", x_scale="log", y_domain=(0.0, 1.0),
+        percent=True, dodge=True, width=620, height=340,
+    )  # fmt: skip
+
+
+rates = measured(
+    "igb/window", "Where training ends, and the window of good learning rates", "IGB App. I.3", claims=("I25", "I26"),
+    needs=("mnist",), seconds=(15, 200),
     about="3 hidden layers of {width} on {n} MNIST images, even or odd, each pixel centred; full batches, {steps} "
     "steps, 9 rates; {networks} networks an arm, {draws} predicted; {held} held-out images. Network, data and rates "
     "are in no text: ours.",
     quick=dict(n=60, held=200, width=60, steps=60, inits=10, parts=1, draws=40),
     full=dict(n=100, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
-    seconds=(15, 200),
-)
-def rates(run: Run) -> Outcome:
-    """I25, I26: held-out accuracy at the end by learning rate, for biased and even starts and without bias."""
-    n, held, width, steps, inits, parts, draws = run.take("n held width steps inits parts draws")
-    whole = run.data("mnist:even-odd", points=2 * (n + held), standardize="centre")
-    x = chosen(whole, (n // 2, n // 2), flat=True)
-    test = chosen(whole, (held // 2, held // 2), skip=(n // 2, n // 2), flat=True)
-    first = predicted(run, _RELU, x, label="modes", lr=1e-7, steps=[0, 1], width=width, draws=20)
-    unit = float(first.about["overshoot"])
-    looks = sorted({0, *(round(steps * part) for part in (0.1, 0.25, 0.5, 0.75, 1.0))})
-    arms: dict[str, dict[float, Arm]] = {}
-    forecasts: dict[str, dict[float, Arm]] = {}
-    limits: dict[str, float] = {}
-    for name, (net, start) in ARMS.items():
-        about = predicted(run, net, x, label=f"{name}, modes", lr=1e-7, steps=[0, 1], width=width, draws=20).about
-        limits[name] = float(about["lr_limit"])
-        arms[name], forecasts[name] = {}, {}
-        for factor in FACTORS:
-            how: dict[str, Any] = {"lr": factor * unit, "steps": looks, "width": width, "start": start}
-            label = f"{name}, rate × {factor:g}"
-            arms[name][factor] = trained(
-                run, net, x, label=label, test=test, inits=inits, parts=parts, optimizer="gd", **how
-            )
-            if factor * unit < limits[name]:
-                forecasts[name][factor] = predicted(
-                    run, net, x, label=label, test=test, draws=draws, trust=False, **how
-                )
-    widths = {name: window_of(found, unit, steps) for name, found in arms.items()}
-    sooner = {name: window_of(found, unit, looks[-3]) for name, found in arms.items()}
-    biased, even, _ = ARMS
-    numbers, (alike, no_gap) = ends(arms[biased], arms[even])
-    narrow, start_matters = narrower(widths)
-    earlier = narrower(sooner)[0]
-    limit26 = "; ".join(
-        text
-        for text, check in {
-            "of the same network, even starts have no wider window: it belongs to the network, not to its start":
-            start_matters,
-            f"after {looks[-3]} steps it is not narrower": earlier,
-        }.items()
-        if check is False
-    )  # fmt: skip
-    said = "; ".join(f"{name}: {widths[name]} decades (after {looks[-3]} steps {sooner[name]})" for name in ARMS)
-    return Outcome(
-        [
-            entry(
-                "I25",
-                f"held-out accuracy at the end, at the best rate: the same within {_ALIKE} from biased and from even "
-                f"starts of one network; without a limit also the gap between classes, within {_GAP}",
-                f"accuracy {numbers['test accuracy'][0]} (biased), {numbers['test accuracy'][1]} (even); favoured − "
-                f"other class {numbers['test gap'][0]} and {numbers['test gap'][1]}",
-                [alike],
-                within=[no_gap],
-                limit="a gap between the classes stays on held-out points",
-            ),
-            entry(
-                "I26",
-                f"the window (rates that end within {GOOD:.0%} of the way from chance to the best) is narrower with "
-                "bias than in the same network with ReLU minus its mean; without a limit also after half of the steps, "
-                "and narrower from biased than from even starts of one network",
-                said,
-                [narrow],
-                within=[start_matters, earlier],
-                limit=limit26,
-            ),
-        ],
-        {"ends": columns(_rows(arms, forecasts, steps))},
-        {"window": _chart(arms, forecasts, {k: v / unit for k, v in limits.items()}, widths, narrow, (x.n, steps))},
-        [
-            "Predicted: rates from which on the bias swings for ever, 4κ/λ_b: "
-            + ", ".join(f"{name} {value:.3g}" for name, value in limits.items())
-            + f"; rates in the figure are by 2κ/λ_b = {unit:.3g} of ReLU.",
-            "A rate that is too low only needs more steps: the window is that of a given number of steps.",
-        ],
-    )
-
-
-def _rows(arms: Mapping[str, Any], forecasts: Mapping[str, Any], step: int) -> list[dict[str, Any]]:
-    return [
+    cells=_cells,
+    quantities=_quantities,
+    judge=_judge,
+    tables=lambda c: {"ends": [
         {"arm": name, "source": source, "factor": factor, "networks": arm.networks, "diverged": len(arm.diverged)}
-        | {what.replace(" ", "_"): arm.at(what, step).value for what in ("test accuracy", "test gap", "accuracy")}
-        | {"error": arm.at("test accuracy", step).error}
-        for source, given in (("trained", arms), ("predicted", forecasts))
-        for name, found in given.items()
-        for factor, arm in found.items()
-    ]
-
-
-def _chart(
-    arms: Mapping[str, Mapping[float, Arm]], forecasts: Mapping[str, Mapping[float, Arm]],
-    limits: Mapping[str, float], widths: Mapping[str, Number], narrow: Truth, sizes: tuple[int, int],
-) -> Any:  # fmt: skip
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
-    steps = sizes[1]
-    series: list[Series] = []
-    for name, found in arms.items():
-        label = f"{name} (window {widths[name].value:.1f} decades)"
-        each = [np.nan_to_num(arm.values("test accuracy", steps), nan=CHANCE) for arm in found.values()]
-        errors = [float(v.std(ddof=1) / math.sqrt(len(v))) for v in each]
-        series.append(Series(label, list(found), [float(v.mean()) for v in each], errors, mark="points"))
-        known = forecasts[name]
-        series.append(
-            Series(label, list(known), [float(a.at("test accuracy", steps).value) for a in known.values()], mark="line")
-        )
-    biased, _, other = ARMS
-    bottom: list[float] = [0.0, 1.0]
-    series.append(Series(f"{biased}, 4κ/λ_b: swings for ever", [limits[biased]] * 2, bottom, mark="dashed"))
-    series.append(Series(f"{other}, 4κ/λ_b", [limits[other]] * 2, bottom, mark="dashed"))
-    inits = next(iter(arms[biased].values())).networks
-    return figures.lines_chart(
-        series,
-        title=stated(
-            narrow,
-            f"With bias good learning rates span {widths[biased].value:.1f} decades, with ReLU minus its mean "
-            f"{widths[other].value:.1f}",
-            "Accuracy at the end by learning rate, with bias and without",
-        ),
-        subtitle=[
-            f"Accuracy on held-out MNIST images, even or odd, after {steps} steps on {sizes[0]} images; {inits} "
-            "networks a point, ± 2 s.e. Lines: predicted by the tangent kernel, up to 4κ/λ_b."
-        ],
-        x_title="Learning rate by ReLU's 2κ/λ_b",
-        y_title="Held-out accuracy",
-        x_scale="log",
-        y_domain=(0.0, 1.0),
-        percent=True,
-        dodge=True,
-        width=620,
-        height=340,
-    )
+        | {what.replace(" ", "_"): arm.at(what, c.steps).value for what in ("test accuracy", "test gap", "accuracy")}
+        | {"error": arm.at("test accuracy", c.steps).error}
+        for source, given in (("trained", c.rates), ("predicted", c.forecasts))
+        for name, found in given.items() for factor, arm in found.items()
+    ]},
+    charts=lambda c: {"window": _chart(c)},
+    holds={"window": Holds("With bias fewer learning rates are good than with ReLU minus its mean", entries=(1,))},
+    notes=lambda c: [
+        "Predicted: rates from which on the bias swings for ever, 4κ/λ_b: "
+        + ", ".join(f"{name} {value:.3g}" for name, value in c.limits.items())
+        + f"; rates in the figure are by 2κ/λ_b = {c.unit:.3g} of ReLU.",
+        "A rate that is too low only needs more steps: the window is that of a given number of steps.",
+    ],
+)  # fmt: skip

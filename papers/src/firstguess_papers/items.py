@@ -7,6 +7,7 @@ a record is current follow from them: they are written nowhere else.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,7 @@ class Outcome:
 
     Names of tables and charts are file names; the first chart is the one that the ledger shows first. `notes` are lines
     for the reader that are no verdict (sizes that are ours, stand-ins). `holds` has titles that state findings, by
-    chart: titles follow verdicts. A chart without a title gets the item's.
+    chart: titles follow verdicts.
     """
 
     entries: Sequence[Entry]
@@ -100,6 +101,18 @@ def entitle(chart: Chart, title: str) -> None:
     """Give a chart this title."""
     own: Any = chart.title
     own.text = textwrap.wrap(title, 78 if len(title) < 150 else 120)
+
+
+KEYS = ("Points: ", "Measured ±", "Lines with bands", "Dots: ")  # how a line begins that says what marks are
+
+
+def _describe(chart: Chart, title: str, settings: str) -> None:
+    """Give a chart the item's title and the sentence of its settings, where it has none of its own."""
+    own: Any = chart.title
+    if not any(own.text):
+        entitle(chart, title)
+    if any(own.subtitle) and str(own.subtitle[0]).startswith(KEYS):
+        own.subtitle = [*textwrap.wrap(settings, 112), *own.subtitle]
 
 
 Sizes: TypeAlias = Mapping[str, Any]  # name -> number, text, or several of them
@@ -207,6 +220,8 @@ def item(
 ) -> Callable[[Callable[[Run], Outcome]], Item]:
     """Turns a function from a `Run` to an `Outcome` into an `Item`; put it at the top level of a paper's module.
 
+    A chart without a title gets the item's, one that says no settings gets their sentence.
+
     >>> @item("beyond/toy", "A toy", claims=["I4"], where="§4.1", about="{coins} coins.", quick=dict(coins=2),
     ...       full=dict(coins=9), seconds=(1, 2))
     ... def toy(run: Run) -> Outcome:
@@ -217,8 +232,15 @@ def item(
     small, large = ((one,) if isinstance(one, Mapping) else tuple(one) for one in (quick, full))
 
     def wrap(function: Callable[[Run], Outcome]) -> Item:
+        @functools.wraps(function)
+        def described(run: Run) -> Outcome:
+            outcome = function(run)
+            for chart in outcome.charts.values():
+                _describe(chart, title, run.item.settings(run.quick, run.changed))
+            return outcome
+
         return Item(
-            id, title, tuple(claims), where, about, small, large, seconds, function, tuple(needs), tuple(packages),
+            id, title, tuple(claims), where, about, small, large, seconds, described, tuple(needs), tuple(packages),
             version,
         )  # fmt: skip
 

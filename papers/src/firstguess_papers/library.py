@@ -5,14 +5,16 @@ Resolved on first use: importing this loads neither torch nor altair.
 
 from __future__ import annotations
 
+import ast
 import importlib
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from firstguess._version import NUMERICS as NUMERICS
     from firstguess.base.files import address as address
     from firstguess.base.statistics import equal_means_test as equal_means_test
-    from firstguess.base.text import power_of_ten as power_of_ten
     from firstguess.base.threads import cores as cores
     from firstguess.data.sources import PREPARED as PREPARED
     from firstguess.diagnosis.comparison import predicted_law as predicted_law
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from firstguess.modules.gradient_passes import loss_gradient as loss_gradient
     from firstguess.modules.guard import IsolatedRandomness as IsolatedRandomness
     from firstguess.modules.outputs import contrasts as contrasts
+    from firstguess.network.activations import registry as registry
+    from firstguess.network.activations.registry import names as names
     from firstguess.network.builders import as_network as as_network
     from firstguess.network.layer import Layer as Layer
     from firstguess.network.layers import Dense as Dense
@@ -70,57 +74,18 @@ if TYPE_CHECKING:
     from firstguess.theory.tunable_families import changed as changed
     from firstguess.theory.tune import stand as stand
 
-_HOME = {
-    "firstguess._version": "NUMERICS",
-    "firstguess.base.statistics": "equal_means_test",
-    "firstguess.base.files": "address",
-    "firstguess.base.text": "power_of_ten",
-    "firstguess.base.threads": "cores",
-    "firstguess.data.sources": "PREPARED",
-    "firstguess.diagnosis.comparison": "predicted_law",
-    "firstguess.ensemble.gradient_statistics": "GradientLayer Level",
-    "firstguess.ensemble.higher_moments": "SKEWED TAILED",
-    "firstguess.ensemble.member_module": "build drawn resolve",
-    "firstguess.ensemble.member_statistics": "FindingKind",
-    "firstguess.ensemble.seeds": "orders",
-    "firstguess.modules.gradient_passes": "loss_gradient",
-    "firstguess.modules.guard": "IsolatedRandomness",
-    "firstguess.modules.outputs": "contrasts",
-    "firstguess.network.activations": "activation_registry=registry",
-    "firstguess.network.activations.registry": "activation_names=names",
-    "firstguess.network.builders": "as_network",
-    "firstguess.network.layer": "Layer",
-    "firstguess.network.layers": "Dense Embed FirstToken PoolTokens Positions",
-    "firstguess.show.charts": "save theme",
-    "firstguess.show.charts.dots": "Dot dots_chart",
-    "firstguess.show.charts.lines": "Panel Series",
-    "firstguess.show.charts.theme": "Chart heading",
-    "firstguess.studies.pools": "LocalPool RayPool",
-    "firstguess.studies.scheduler": "Pool",
-    "firstguess.studies.store": "Piece Store write_table",
-    "firstguess.studies.tasks": "Job Work",
-    "firstguess.theory.prediction": "DEEPLY_BIASED",
-    "firstguess.theory.language": "own_guess_chance",
-    "firstguess.theory.shares": "gaussian_argmax",
-    "firstguess.theory.shares.argmax_sampling": "draw_guesses",
-    "firstguess.theory.tokens": "token_covariances",
-    "firstguess.theory.training.absorption": "Tangent absorption_of scalar_tangent steps_to",
-    "firstguess.theory.training.curves": "Accuracy Curve Curves Followed looked_at",
-    "firstguess.theory.training.problem": "kernel_of",
-    "firstguess.theory.training.runs": "BIASED",
-    "firstguess.theory.tunable_families": "changed",
-    "firstguess.theory.tune": "stand",
-}
-_PLACES = {
-    alias: (module, name or alias)
-    for module, names in _HOME.items()
-    for alias, _, name in (text.partition("=") for text in names.split())
-}
+
+@cache
+def _places() -> dict[str, tuple[str, str]]:
+    """Where each name comes from: the imports above, which are read and not run."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    return {name.asname: (str(node.module), name.name) for node in imports for name in node.names if name.asname}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _places():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, own = _PLACES[name]
+    module, own = _places()[name]
     home = importlib.import_module(module)
     return getattr(home, own) if hasattr(home, own) else importlib.import_module(f"{module}.{own}")

@@ -7,12 +7,10 @@ follow.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from firstguess_papers.charts import KEYS
 from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, Table, item
 from firstguess_papers.judging import Truth, entry
 from firstguess_papers.tables import columns, row
@@ -50,7 +48,7 @@ class Training:
     name: str = ""
     test: Data | None = None
     draws: int = 0
-    test_predicted: bool = True  # held-out points after a BatchNorm have no prediction
+    predict: Mapping[str, Any] = field(default_factory=dict[str, Any])  # options of the prediction alone
 
 
 class Found:
@@ -75,11 +73,11 @@ class Found:
     def __getitem__(self, key: Any) -> Any:
         return self.cells[key]
 
-    def arms(self, *first: Any) -> dict[str, Arm]:
+    def arms(self, *first: Any) -> dict[Any, Arm]:
         """Trained arms whose keys begin so, by the rest of the key."""
         return {key[-1]: arm for key, arm in self.cells.items() if key[:-1] == first}
 
-    def known_arms(self, *first: Any) -> dict[str, Arm]:
+    def known_arms(self, *first: Any) -> dict[Any, Arm]:
         """The predictions of `arms`."""
         return {key[-1]: arm for key, arm in self.predictions.items() if key[:-1] == first}
 
@@ -184,7 +182,7 @@ def measured(
             [*(test.entry(every) for test in tests), *judge(every[0])],
             ({table: columns(lines)} if lines else {})
             | {name: columns(one) if isinstance(one, list) else one for name, one in own.items()},
-            {name: _described(chart, run) for name, chart in charts(every[0]).items()},
+            charts(every[0]),
             notes(every[0]) if callable(notes) else notes,
             holds or {},
         )
@@ -203,18 +201,9 @@ def _train(found: Found, key: Any, cell: Training, label: str) -> None:
     count = {k: given.pop(k, sizes.get(k, 1)) for k in ("inits", "parts")}
     found.cells[key] = trained(run, cell.what, cell.data, label=label, name=cell.name, test=cell.test, **count, **given)
     if cell.draws:
-        held = cell.test if cell.test_predicted else None
-        found.predictions[key] = predicted(
-            run, cell.what, cell.data, label=label, test=held, draws=cell.draws, trust=not run.quick, **given
-        )
-
-
-def _described(chart: Chart, run: Run) -> Chart:
-    """With the sentence of the settings above what its marks are, where the item gives no subtitle of its own."""
-    title: Any = chart.title
-    if str(title.subtitle[0]).startswith(KEYS):
-        title.subtitle = [*textwrap.wrap(run.item.settings(run.quick, run.changed), 112), *title.subtitle]
-    return chart
+        known: dict[str, Any] = {"test": cell.test, "trust": not run.quick, **given, **cell.predict}
+        known = {k: value for k, value in known.items() if value is not None}
+        found.predictions[key] = predicted(run, cell.what, cell.data, label=label, draws=cell.draws, **known)
 
 
 def _parts(key: Any) -> tuple[Any, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.mf_simulation import (
@@ -25,9 +28,6 @@ from firstguess_papers.mf_simulation import (
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 
-if TYPE_CHECKING:
-    from firstguess_papers.library import Series
-
 _DATA, _WEIGHTS = "data first, then nodes (IGB)", "weights first, two inputs (MF)"
 
 
@@ -45,8 +45,6 @@ _DATA, _WEIGHTS = "data first, then nodes (IGB)", "weights first, two inputs (MF
 )
 def theorem31(run: Run) -> Outcome:
     """M1: averages over data then nodes, and over weights for two inputs, of the same networks, and the closed form."""
-    import firstguess as fg
-    from firstguess import figures
 
     settings, depth = mf_settings(), 100
     width, members, chunk = run.take("width members chunk")
@@ -59,8 +57,8 @@ def theorem31(run: Run) -> Outcome:
     rows: list[dict[str, Any]] = []
     worst = {"q_aa": Number(0.0), "q_ab": Number(0.0), "c": Number(0.0), "theory": Number(0.0)}
     where = dict.fromkeys(worst, "")
-    panels: dict[str, list[Series]] = {}
-    sizes: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
+    sizes: dict[str, list[library.Series]] = {}
     for i, setting in enumerate(settings):
         theory = fg.predict(setting.text(depth))
         s = stats[:, i]
@@ -151,19 +149,18 @@ def theorem31(run: Run) -> Outcome:
     )
 
 
-def _series(s: Array, correlation: Array, q: Array) -> tuple[list[Series], list[Series]]:
-    from firstguess_papers.library import Series
+def _series(s: Array, correlation: Array, q: Array) -> tuple[list[library.Series], list[library.Series]]:
 
     layers = np.arange(1, s.shape[1] + 1)
     shown = {_DATA: layers[::12] - 1, _WEIGHTS: layers[6::12] - 1}  # in turn, so that neither hides the other
-    first: list[Series] = [Series("closed form", layers, correlation, mark="line")]
-    second: list[Series] = [Series("closed form", layers, q, mark="line")]
+    first: list[library.Series] = [library.Series("closed form", layers, correlation, mark="line")]
+    second: list[library.Series] = [library.Series("closed form", layers, q, mark="line")]
     for label, at in shown.items():
         top, rest = (CENTER, s[:, :, CENTER] + s[:, :, SPREAD]) if label == _DATA else (Q_AB, s[:, :, Q_AA])
         c = [ratio(s[:, k, top], rest[:, k]) for k in at]
-        first.append(Series(label, at + 1, [x.value for x in c], [x.error for x in c], mark="points"))
+        first.append(library.Series(label, at + 1, [x.value for x in c], [x.error for x in c], mark="points"))
         size = [mean(rest[:, k]) for k in at]
-        second.append(Series(label, at + 1, [x.value for x in size], [x.error for x in size], mark="points"))
+        second.append(library.Series(label, at + 1, [x.value for x in size], [x.error for x in size], mark="points"))
     return first, second
 
 
@@ -180,8 +177,6 @@ def _series(s: Array, correlation: Array, q: Array) -> tuple[list[Series], list[
 )
 def fig2(run: Run) -> Outcome:
     """M1: the standard deviation over networks of one network's q_aa and q_ab falls as width^−½."""
-    from firstguess import figures
-    from firstguess_papers.library import Panel, Series
 
     names = ("ReLU, edge", "tanh, edge", "tanh, neutral chaos")
     settings = [s for s in mf_settings() if s.name in names]
@@ -203,10 +198,10 @@ def fig2(run: Run) -> Outcome:
     must: list[Truth] = []
     rows: list[dict[str, Any]] = []
     said: list[str] = []
-    panels: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
     for depth in depths:
         for quantity, which in {"q_aa": Q_AA, "q_ab": Q_AB}.items():
-            series: list[Series] = []
+            series: list[library.Series] = []
             for i, setting in enumerate(settings):
                 found = [_relative(stats[w][:, i, depth, which], stats[w][:, i, depth, Q_AA]) for w in widths]
                 wide = [k for k, w in enumerate(widths) if w >= 100]
@@ -219,18 +214,20 @@ def fig2(run: Run) -> Outcome:
                     for w, x in zip(widths, found, strict=True)
                 ]
                 values, errors = [x.value for x in found], [x.error for x in found]
-                series.append(Series(setting.name, list(widths), values, errors, mark="points"))
+                series.append(library.Series(setting.name, list(widths), values, errors, mark="points"))
                 ends = [100.0, float(max(widths))]
-                series.append(Series(setting.name, ends, [factor * w**exponent.value for w in ends], mark="line"))
+                series.append(
+                    library.Series(setting.name, ends, [factor * w**exponent.value for w in ends], mark="line")
+                )
             panels[f"{quantity}, {depth} hidden layers"] = series
-    hists: list[Panel] = []
+    hists: list[library.Panel] = []
     edges = np.linspace(0.0, 2.4, 33)
     for i, setting in enumerate(settings):
         for width in (30, 300, 1000):
             q = stats[width][:, i, 10, Q_AA]
             density, _ = np.histogram(q / q.mean(), edges)
             hists.append(
-                Panel(
+                library.Panel(
                     f"{setting.name}, width {width:,}",
                     edges,
                     density / len(q) / np.diff(edges),

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from firstguess_papers.charts import measured, predicted
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers import library
+from firstguess_papers.charts import MARKS, lines, measured, predicted
+from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, mf_settings, ratio, stored
 from firstguess_papers.running import Run
@@ -100,7 +103,6 @@ def network(name: str, weight_var: float, depth: int) -> str:
 
 def edge_of(block: str) -> float | None:
     """The weight variance of the edge of chaos, None where there is none."""
-    import firstguess as fg
 
     try:
         return fg.edge_of_chaos(block, bias_var=BIAS_VAR)
@@ -110,7 +112,6 @@ def edge_of(block: str) -> float | None:
 
 def mean_growth(text: str, depth: int) -> float:
     """The factor on gradients a layer, averaged (geometrically) over the hidden layers, in closed form."""
-    import firstguess as fg
 
     factors = np.asarray(fg.predict(text).gradient_growth)
     return float(np.exp(np.log(factors[1:depth]).mean()))
@@ -130,16 +131,13 @@ def mean_growth(text: str, depth: int) -> float:
 )
 def boundaries(run: Run) -> Outcome:
     """M14: centers and spread by layer; the factor on gradients over the weight variance, by block."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     width, depth, members, chunk = run.take("width depth members chunk")
     settings = [s for s in mf_settings() if s.name in PHASES]
     stats = stored(run, settings, width=width, depth=depth, members=members, chunk=chunk, points=32, pairs=1)
     late: dict[str, tuple[Number, Number]] = {}
     whole: dict[str, Number] = {}
-    panels: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
     at = [k for k in range(depth + 1) if k % 4 == 0]
     for i, s in enumerate(settings):
         half = depth // 2
@@ -174,37 +172,20 @@ def boundaries(run: Run) -> Outcome:
         theory[name] = [mean_growth(t, layers) for t in texts]
     entries = [judge_variances(late, whole), judge_boundaries(edges, found, theory)]
     variances = figures.lines_chart(
-        panels,
-        title=stated(
-            entries[0].verdict == "holds",
-            "ReLU: centers settle when ordered, grow slowly at the edge, explode in chaos; the spread over data goes, "
-            "falls, explodes",
-            "ReLU: variance of centers and spread over data, by phase",
-        ),
-        subtitle=[f"{members} networks of width {width}, bias variance {BIAS_VAR}, weight variance 0.75, 1 and 1.25 × "
-                  "critical. Points: measured ± 2 standard errors; lines: closed form."],
+        panels, title="ReLU: variance of centers and spread over data, by phase", subtitle=[MARKS],
         x_title="Hidden layers", y_title="Variance of pre-activations", y_scale="log", width=290, height=280,
-    )  # fmt: skip
-    gone = [name for name, edge in edges.items() if edge is None]
-    where = ", ".join(
-        f"{name} {edge / plain:.2f}" for name, edge in edges.items() if edge is not None and name != PLAIN
-    )
-    moved = figures.lines_chart(
-        [s for name in BLOCKS
-         for s in (predicted(name, MULTIPLES, theory[name]), measured(name, MULTIPLES, found[name]))],
-        title=stated(
-            all_of(edge is None or abs(edge / plain - 1) > MOVED for name, edge in edges.items() if name != PLAIN),
-            f"Norms and skips move the edge of chaos ({where} × the plain one's), or take it away: {', '.join(gone)}",
-            "The factor on gradients by block and weight variance",
-        ),
-        subtitle=[f"tanh, {layers} layers of {nodes}, bias variance {BIAS_VAR}. Points: {inits} networks each ± 2 "
-                  "standard errors; lines: closed form. Below 1 gradients vanish, above they explode."],
-        x_title="Weight variance / critical weight variance of the plain network",
-        y_title="Factor on gradients' mean square a layer", x_domain=(0.4, 2.1),
-        rules={"gradients keep their size": 1.0}, dodge=True, width=720, height=380,
     )  # fmt: skip
     rows = [
         {"block": name, "multiple": m, "edge": edges[name], "factor": g.value, "error": g.error, "theory": t}
         for name in BLOCKS for m, g, t in zip(MULTIPLES, found[name], theory[name], strict=True)
     ]  # fmt: skip
-    return Outcome(entries, {"boundaries": columns(rows)}, {"boundaries": moved, "variances": variances})
+    moved = lines(
+        rows, "multiple", "factor", by="block", title="The factor on gradients by block and weight variance",
+        y_title="Factor on gradients' mean square per layer", x_domain=(0.4, 2.1),
+        rules={"gradients keep their size": 1.0}, width=720, height=380,
+    )  # fmt: skip
+    return Outcome(entries, {"boundaries": columns(rows)}, {"boundaries": moved, "variances": variances}, holds={
+        "variances": Holds("ReLU: centers settle when ordered, grow slowly at the edge, explode in chaos; the spread "
+                           "over data goes, falls, explodes", entries=(0,), verdicts=("holds",)),
+        "boundaries": Holds("Norms and skips move the edge of chaos, or take it away", entries=(1,)),
+    })  # fmt: skip

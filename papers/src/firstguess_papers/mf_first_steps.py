@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, above, all_of, entry, same, stated
 from firstguess_papers.library import Curve
@@ -19,7 +21,7 @@ from firstguess_papers.training_speed import log_steps, number, with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess_papers.library import Chart, Series
+    from firstguess_papers.library import Chart
 
 _BATCH = 100
 _EARLY = 0.25  # of the absorption time
@@ -225,18 +227,16 @@ def _rank_rows(ranks: list[Ranks]) -> list[dict[str, Any]]:
 
 
 def _rank_chart(ranks: list[Ranks], settings: str) -> Chart:
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
-    panels: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
     for r in ranks:
         at = r.steps[1:] / r.absorption
         heading = f"{r.label}: absorbed in {r.absorption:.0f} steps"
         real = Curve(r.steps.astype(np.int64), r.draws)
-        panels[heading] = [Series("trained", at, real.mean[1:], real.se[1:], mark="points")]
+        panels[heading] = [library.Series("trained", at, real.mean[1:], real.se[1:], mark="points")]
         if r.known is not None:
             known = Curve(r.steps.astype(np.int64), r.known).mean[1:]
-            panels[heading].append(Series("predicted from the same starts", at, known, mark="line"))
+            panels[heading].append(library.Series("predicted from the same starts", at, known, mark="line"))
     early = all_of(above(r.early(), 0.3) for r in ranks)
     ends = all_of(same(r.halved(), 0.0, room=_ROOM) for r in ranks)
     return figures.lines_chart(

@@ -7,18 +7,19 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers.charts import lines, panels_of, predicted
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, below, entry, same
-from firstguess_papers.mf_simulation import BIAS_VAR, Setting, mf_settings
+from firstguess_papers.mf_simulation import Setting, mf_settings
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, gamma
 
 if TYPE_CHECKING:
     from firstguess import Gradients
     from firstguess.data import Data
-    from firstguess_papers.library import GradientLayer, Level, Series
+    from firstguess_papers.library import GradientLayer, Level
 
 _DEPTH = 100  # MF's
 _GROUPS = {"all": "all points", "favoured": "favoured class", "others": "other classes"}
@@ -82,7 +83,6 @@ def level(found: Level) -> Number:
 )
 def gradients(run: Run) -> Outcome:
     """M5: gradients keep their size where γ is large; M6: what depth does to them by class, for ReLU."""
-    import firstguess as fg
 
     width, points, inits, many, wide = run.take("width points inits many wide")
     return _gradients(
@@ -113,8 +113,7 @@ def gradients_cifar10(run: Run) -> Outcome:
 
 
 def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits: int, many: int, wide: int) -> Outcome:
-    from firstguess import figures
-    from firstguess_papers.library import DEEPLY_BIASED, Series
+    from firstguess_papers.library import DEEPLY_BIASED
 
     depth, images = 40, x.classes is not None
     options: dict[str, Any] = {"inits": inits, "width": width, "points": x.n}
@@ -138,7 +137,6 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
     depths = (5, 10, 20) if images else (5, 10, 20, 40)
     chaotic = next(s for s in settings if s.name == "ReLU, chaotic")
     edge = next(s for s in settings if s.name == "ReLU, edge")
-    by_depth: dict[str, list[Series]] = {}
     ends: dict[str, dict[str, tuple[Number, Number]]] = {}
     rows: list[dict[str, Any]] = []
     for s in (edge, chaotic):
@@ -147,10 +145,6 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
         deep = [stored_gradients(run, s.text(d), x, label=f"{s.name}, {d} layers", **more) for d in depths]
         levels = {group: [level(getattr(g.layers[0], group)) for g in deep] for group in _GROUPS}
         ends[s.name] = {group: (values[0], values[-1]) for group, values in levels.items()}
-        by_depth[s.name] = [
-            Series(name, depths, [v.value for v in levels[group]], [v.error for v in levels[group]])
-            for group, name in _GROUPS.items()
-        ]
         rows += [
             {"setting": s.name, "hidden_layers": d, "group": group, "log10_first_layer": v.value, "error": v.error}
             | {"zeros": getattr(g.layers[0], group).zeros}
@@ -162,34 +156,21 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
     said5 = "; ".join(
         f"{name}: gradients × {speeds[name]}" + (f", γ = {drift[name]}" if name in drift else "") for name in speeds
     )
-    where = f"{x.n} images of CIFAR-10" if images else "random data"
+    layers: list[dict[str, Any]] = [row | {"group": _GROUPS[row["group"]]} for row in _rows(found)]
     chart = figures.lines_chart(
-        {s.name: _by_layer(found[s.name]) for s in settings},
+        {name: [predicted(group, [row["layer"] for row in own], [row["log10"] for row in own])
+                for group, own in panels_of(of, "group").items()]
+         for name, of in panels_of([row for row in layers if row["layer"] <= depth], "setting").items()},
         title="Gradients by layer in every phase",
-        subtitle=[
-            f"{inits} networks of width {width:,}, {depth} hidden layers, bias variance {BIAS_VAR}, {where}. Mean "
-            "square gradient of a point's loss at pre-activations.",
-            "Favoured: points whose label is the class that the untrained network guesses most; in chaotic ReLU "
-            "their line lies far below the picture.",
-        ],
-        x_title="Layer",
-        y_title="log10 of mean square",
-        columns=4,
-        width=250,
-        height=210,
-        y_domain=(-12.0, 7.0),
-    )
-    growing = figures.lines_chart(
-        by_depth,
-        title="Gradients at the first layer by depth, class by class",
-        subtitle=[
-            "At the first layer, after going back through the whole network; "
-            f"{inits} networks each at the edge, {many} in chaos, {where}."
-        ],
-        x_title="Hidden layers",
-        y_title="log10 of mean square, first layer",
-        columns=2,
-    )
+        subtitle=["Mean square gradient of a point's loss at pre-activations. Favoured: points whose label is the "
+                  "class that the untrained network guesses most; in chaotic ReLU their line lies far below."],
+        x_title="Layer", y_title="log10 of mean square", columns=4, width=250, height=210, y_domain=(-12.0, 7.0),
+    )  # fmt: skip
+    growing = lines(
+        [row | {"group": _GROUPS[row["group"]]} for row in rows], "hidden_layers", "log10_first_layer", by="group",
+        panel="setting", title="Gradients at the first layer by depth, class by class",
+        y_title="log10 of mean square, first layer", dodge=False,
+    )  # fmt: skip
     return Outcome(
         [
             entry(
@@ -235,16 +216,6 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
 def _log(ratio: Number) -> Number:
     """ln of a ratio of averages over networks: its errors are even on that scale, γ's own are not."""
     return Number(math.log(ratio.value), ratio.error / ratio.value)
-
-
-def _by_layer(g: Gradients) -> list[Series]:
-    from firstguess_papers.library import Series
-
-    layers = np.arange(1, len(g.layers))
-    return [
-        Series(name, layers, [getattr(x, group).value for x in g.layers[:-1]], mark="line")
-        for group, name in _GROUPS.items()
-    ]
 
 
 def _rows(found: dict[str, Gradients]) -> list[dict[str, Any]]:

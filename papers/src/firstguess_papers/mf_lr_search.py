@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess import FirstguessError
+from firstguess import FirstguessError, figures
+from firstguess_papers import library
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry
 from firstguess_papers.mf_first_steps import overshoot
@@ -21,7 +22,7 @@ from firstguess_papers.training_speed import SAME_SCORE, less, more, number, par
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess_papers.library import Chart, Series
+    from firstguess_papers.library import Chart
 
 TIMES = (1 / 64, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # rates, in units of the edge's overshoot
 NEAR = 0.05  # held-out accuracy this far from the best is good enough
@@ -177,19 +178,19 @@ def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
 
 
 def _chart(found: dict[str, dict[str, Search]], where: str) -> Chart:
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
-    panels: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
     for phi, by in found.items():
         panels[phi] = []
         for place, (phase, s) in enumerate(by.items()):
             each = [number(s.end[:, k]) for k in range(len(TIMES))]
             beside = [times * 1.12 ** (place - 1.5) for times in TIMES]  # points of one rate, side by side
-            panels[phi].append(Series(phase, beside, [n.value for n in each], [n.error for n in each], mark="points"))
+            panels[phi].append(
+                library.Series(phase, beside, [n.value for n in each], [n.error for n in each], mark="points")
+            )
             known = [(times, n.value) for times, n in zip(TIMES, s.known, strict=False) if n is not None]
             if known:
-                panels[phi].append(Series(phase, [a for a, _ in known], [b for _, b in known], mark="dashed"))
+                panels[phi].append(library.Series(phase, [a for a, _ in known], [b for _, b in known], mark="dashed"))
     widest = all_of(check for by in found.values() for check in wider(by))
     titles = {
         True: "At the edge of chaos the most learning rates work",

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+import firstguess as fg
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_simulation import BIAS_VAR
 from firstguess_papers.running import Run
@@ -37,10 +39,6 @@ _RESIDUAL = "residual"
 )
 def residual(run: Run) -> Outcome:
     """M8: the factor on gradients a layer against the weight variance, with skips and norms; how c approaches 1."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
     width, points, inits = run.take("width points inits")
     depth, multiples = 20, (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
     x = fg.data.blob(points, 300, seed=run.seed)
@@ -74,38 +72,16 @@ def residual(run: Run) -> Outcome:
     ]
     known = {name: [_known(name, 2 * m) for m in multiples] for name in found}
     flat: list[Truth] = [max(known[name]) / min(known[name]) < 1.1 for name in _PLACED if name != "plain"]
-    chart = figures.lines_chart(
-        [
-            line
-            for name in (_RESIDUAL, *_PLACED)
-            for line in (
-                Series(name, multiples, known[name], mark="line"),
-                Series(name, multiples, [v.value for v in found[name]], [v.error for v in found[name]], mark="points"),
-            )
-        ],
-        title=stated(
-            all_of(flat),
-            "Plain networks' gradients pass from vanishing to exploding; with a norm they hardly change",
-            "Gradients by weight variance: not all norms keep them the same",
-        ),
-        subtitle=[
-            f"ReLU, {depth} hidden layers of {width:,}, bias variance {BIAS_VAR}. Points: {inits} networks each; "
-            "lines: closed form.",
-            "Below 1 gradients vanish with depth, above they explode.",
-        ],
-        x_title="Weight variance / critical weight variance of the plain network",
-        y_title="Factor on gradients' mean square a layer",
-        y_scale="log",
-        rules={"gradients keep their size": 1.0},
-        dodge=True,
-        width=760,
-        height=400,
-    )  # fmt: skip
     rows = [
         {"network": name, "multiple": m, "weight_var": 2 * m, "factor": v.value, "error": v.error, "theory": t}
-        for name, values in found.items()
-        for m, v, t in zip(multiples, values, known[name], strict=True)
+        for name in (_RESIDUAL, *_PLACED)
+        for m, v, t in zip(multiples, found[name], known[name], strict=True)
     ]
+    chart = lines(
+        rows, "multiple", "factor", by="network", title="Gradients by weight variance, with skips and norms",
+        y_title="Factor on gradients' mean square per layer", y_scale="log",
+        rules={"gradients keep their size": 1.0}, width=760, height=400,
+    )  # fmt: skip
     ends = f"{multiples[0]:g} and {multiples[-1]:g} × critical"
     return Outcome(
         [
@@ -139,7 +115,7 @@ def residual(run: Run) -> Outcome:
                 "with a norm crosses from vanishing to exploding",
             ),
         ],
-        {"growth": columns(rows)},
+        {"growth": columns([*rows[len(multiples) :], *rows[: len(multiples)]])},
         {"growth": chart},
         [
             "The closed form of BatchNorm is for large batches; after ReLU it is approached slowly: a batch of 128 "
@@ -148,6 +124,9 @@ def residual(run: Run) -> Outcome:
             "the biases.",
             f"Largest over smallest factor: {', '.join(f'{name} {r.value:.2f}' for name, r in ranges.items())}.",
         ],
+        holds={"growth": Holds(
+            "Plain networks' gradients pass from vanishing to exploding; with a norm they hardly change", entries=(1,)
+        )},
     )  # fmt: skip
 
 
@@ -160,15 +139,11 @@ def _text(name: str, weight_var: float, depth: int) -> str:
 
 def _known(name: str, weight_var: float) -> float:
     """χ of one layer in the middle of the network, in closed form (theory.md (10))."""
-    import firstguess as fg
-
     return float(fg.predict(_text(name, weight_var, 20)).gradient_growth[10])
 
 
 def _closed(weight_var: float) -> tuple[float, float, float]:
     """Of a residual network: the forward variance's factor a layer, and local exponents of 1 − c at 1000 and 2000."""
-    import firstguess as fg
-
     far = 2000
     p = fg.predict(_text(_RESIDUAL, weight_var, far))
     left, log_q = p.one_minus_c, p.log_q

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import firstguess as fg
+from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, mean, mf_settings, ratio, stored
 from firstguess_papers.running import Run
@@ -32,10 +34,6 @@ if TYPE_CHECKING:
 )
 def table1(run: Run) -> Outcome:
     """M3, M5: γ, c* and χ of infinitely deep networks, and c of simulated ones after many layers."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
     points = {s.name: fg.fixed_point(s.activation, weight_var=s.weight_var, bias_var=BIAS_VAR) for s in mf_settings()}
     edge, neutral = fg.edge_of_chaos("tanh", bias_var=BIAS_VAR), fg.neutrality_line("tanh", bias_var=BIAS_VAR)
     multiples = (0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
@@ -69,44 +67,25 @@ def table1(run: Run) -> Outcome:
         "tanh: 1 − c settles where the closed form says; the simulation has finite depth, so that near 1 × critical "
         "(where approach is a power law) it is still on its way."
     ]
-    table = columns(
-        [
-            {"setting": name, "weight_var": p.weight_var, "bias_var": p.bias_var, "gamma": p.gamma, "c": p.c}
-            | {"chi": p.chi, "depth_scale": p.depth_scale, "phase": p.phase, "regime": p.regime, "name": p.name}
-            for name, p in points.items()
-        ]
-    )
-    swept = columns(
-        [
-            {"multiple": m, "weight_var": s.weight_var, "c": x.value, "c_error": x.error, "c_limit": p.c}
-            | {"chi": p.chi, "hidden_layers": depth, "width": width, "name": p.name}
-            for m, s, x, p in zip(multiples, settings, measured, limits, strict=True)
-        ]
-    )
-    known, simulated = "correlation c", "gradient factor χ a layer"
-    chart = figures.lines_chart(
-        [
-            Series(known, fine, [p.c for p in curve], mark="line"),
-            Series(known, multiples, [x.value for x in measured], [x.error for x in measured], mark="points"),
-            Series(simulated, fine, [p.chi for p in curve], mark="line"),
-        ],
-        title=stated(
-            all_of([*m3, *m5]),
-            f"tanh: gradients survive where bias is deep; neutral from {neutral / edge:.2f} × critical on, in chaos",
-            f"tanh: c = ½ at {neutral / edge:.2f} × the critical weight variance",
-        ),
-        subtitle=[
-            f"Lines: infinitely deep, bias variance {BIAS_VAR}. Points: {members} networks each, {depth} hidden "
-            f"layers of {width:,}.",
-            f"Neutral means c < ½: from {neutral / edge:.2f} × the critical weight variance on.",
-        ],
-        x_title="Weight variance / critical weight variance",
-        y_title="c, and χ",
-        y_domain=(0.0, 1.6),
-        rules={"χ = 1, c = 1: edge of chaos": 1.0, "c = ½: neutral below": 0.5},
-        width=700,
-        height=380,
-    )
+    table = [
+        {"setting": name, "weight_var": p.weight_var, "bias_var": p.bias_var, "gamma": p.gamma, "c": p.c}
+        | {"chi": p.chi, "depth_scale": p.depth_scale, "phase": p.phase, "regime": p.regime, "name": p.name}
+        for name, p in points.items()
+    ]
+    swept = [
+        {"multiple": m, "weight_var": s.weight_var, "c": x, "c_limit": p.c}
+        | {"chi": p.chi, "hidden_layers": depth, "width": width, "name": p.name}
+        for m, s, x, p in zip(multiples, settings, measured, limits, strict=True)
+    ]
+    chart = lines(
+        [row | {"name": "correlation c"} for row in swept], "multiple", "c", theory="",
+        also={"": [
+            predicted("correlation c", fine.tolist(), [p.c for p in curve]),
+            predicted("gradient factor χ per layer", fine.tolist(), [p.chi for p in curve]),
+        ]},
+        title=f"tanh: c = ½ at {neutral / edge:.2f} × the critical weight variance", y_title="c, and χ",
+        y_domain=(0.0, 1.6), rules={"χ = 1, c = 1: edge of chaos": 1.0, "c = ½: neutral below": 0.5}, height=380,
+    )  # fmt: skip
     said = "; ".join(f"{m:g} × critical: c = {by[m]} (limit {p.c:.4g})" for m, p in zip(multiples, limits, strict=True)
                      if m in (0.8, 1.0, 1.25, 1.6, 2.5))  # fmt: skip
     return Outcome(
@@ -127,9 +106,10 @@ def table1(run: Run) -> Outcome:
                 m5,
             ),
         ],
-        {"table1": table, "sweep": swept},
+        {"table1": columns(table), "sweep": columns(swept)},
         {"tanh": chart},
         names,
+        holds={"tanh": "tanh: gradients survive where bias is deep; it is neutral in chaos only"},
     )
 
 
@@ -162,7 +142,6 @@ _LINES = {
 )
 def phases(run: Run) -> Outcome:
     """M4: where the phases lie; for pools, that the variance's line and the gradients' line are two."""
-    import firstguess as fg
     from firstguess import PhaseDiagram, figures
 
     across, up = run.take("across up")
@@ -186,10 +165,10 @@ def phases(run: Run) -> Outcome:
     within: list[Truth] = []
     said: list[str] = []
     rows: list[dict[str, Any]] = []
-    for block, lines in _LINES.items():
+    for block, edges in _LINES.items():
         computed = [fg.edge_of_chaos(block, kind=kind) for kind in ("variance", "gradients")]
-        must += [abs(a - b) < 1e-9 for a, b in zip(lines, computed, strict=True)]
-        for line, weight_var in zip(("variance", "gradients"), lines, strict=True):
+        must += [abs(a - b) < 1e-9 for a, b in zip(edges, computed, strict=True)]
+        for line, weight_var in zip(("variance", "gradients"), edges, strict=True):
             dense = f"dense(weight_var={weight_var!r})"
             text = f"14 x [{dense} > {block}] > {dense}"
             g = stored_gradients(run, text, x, label=f"{_BLOCKS[block]} at {weight_var:.4f}", inits=inits, width=width)
@@ -200,15 +179,15 @@ def phases(run: Run) -> Outcome:
                 within.append(same(back, 1.0, room=0.05))
             else:
                 must.append(same(back, 1.0, room=0.03))
-            known = weight_var / lines[1]
+            known = weight_var / edges[1]
             said.append(
                 f"{_BLOCKS[block]} at {weight_var:.4f}: variance × {forward} a layer, gradients × {back} (theory "
-                f"{weight_var / lines[0]:.4f}, {known:.4f})"
+                f"{weight_var / edges[0]:.4f}, {known:.4f})"
             )
             rows.append(
                 {"block": block, "line": line, "weight_var": weight_var, "variance_factor": forward.value}
                 | {"variance_error": forward.error, "gradient_factor": back.value, "gradient_error": back.error}
-                | {"variance_theory": weight_var / lines[0], "gradient_theory": known}
+                | {"variance_theory": weight_var / edges[0], "gradient_theory": known}
             )
     charts = {
         block.replace(" > ", "-").replace("(2)", ""): figures.phase_diagram_chart(d) for block, d in diagrams.items()
@@ -266,10 +245,6 @@ def _forward(m: Measurement) -> Number:
 )
 def approach(run: Run) -> Outcome:
     """M2: 1 − c by depth: exponential when ordered (given biases), a power law at the edge and beyond."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
     settings = [
         Setting("ordered", "relu", 1.5, BIAS_VAR),
         Setting("edge of chaos", "relu", 2.0, BIAS_VAR),
@@ -279,9 +254,7 @@ def approach(run: Run) -> Outcome:
     width, members, chunk = run.take("width members chunk")
     far, depth = 4000, 100
     stats = stored(run, settings, width=width, depth=depth, members=members, chunk=chunk, points=32, pairs=1)
-    layers = np.arange(1, depth + 2)
-    shown = np.array([1, 2, 3, 4, 6, 8, 11, 15, 20, 28, 40, 56, 80, 101]) - 1
-    panels: list[Series] = []
+    shown = (1, 2, 3, 4, 6, 8, 11, 15, 20, 28, 40, 56, 80, 101)
     rows: list[dict[str, Any]] = []
     exponents: dict[str, float] = {}
     before: dict[str, float] = {}
@@ -299,11 +272,6 @@ def approach(run: Run) -> Outcome:
         # between 20 and 40 layers, network by network: ln of 1 − c
         logs = np.log(stats[:, i, :, SPREAD] / total)
         fitted[setting.name] = mean(logs[:, 20] - logs[:, 40])
-        seen = np.array([k for k in shown if left[k].value > _FLOOR])
-        panels += [
-            Series(setting.name, layers, known, mark="line"),
-            Series(setting.name, seen + 1, [left[k].value for k in seen], [left[k].error for k in seen], mark="points"),
-        ]
         rows += [
             {"setting": setting.name, "weight_var": setting.weight_var, "bias_var": setting.bias_var, "layer": k + 1}
             | {"one_minus_c": left[k].value, "error": left[k].error, "theory": float(known[k])}
@@ -340,20 +308,17 @@ def approach(run: Run) -> Outcome:
         ],
         {"approach": columns(rows)},
         {
-            "approach": figures.lines_chart(
-                panels,
+            "approach": lines(
+                [row for row in rows if row["layer"] in shown and row["one_minus_c"] > _FLOOR],
+                "layer",
+                "one_minus_c",
+                by="setting",
                 title="How fast ReLU networks forget their inputs",
-                subtitle=[
-                    f"Lines: closed form; points: {members} networks of width {width:,}. Bias variance {BIAS_VAR} "
-                    "unless said.",
-                    "Straight lines here are power laws. Points that stay above their line: finite width.",
-                ],
-                x_title="Layer",
-                y_title="1 − c",
                 x_scale="log",
                 y_scale="log",
                 y_domain=(_FLOOR, 1.5),
-                width=700,
+                y_title="1 − c",
+                dodge=False,
                 height=400,
             )
         },

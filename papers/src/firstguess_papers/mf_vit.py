@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_simulation import Array, mean
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # Where tokens of an image have become alike, attention passes them on: a block multiplies the mean square by σw² four
 # times (value, mix, two dense layers) and ReLU halves it. σw⁸/2 = 1:
 EXPECTED = 2.0**0.25
+GROUPS = {"all": "all points", "favoured": "favoured class", "others": "other classes"}
 _SEARCH = (0.9, 1.0, 1.1)
 _MULTIPLES = (0.7, 1.0, 1.3)
 
@@ -38,8 +40,6 @@ _MULTIPLES = (0.7, 1.0, 1.3)
 )
 def vit(run: Run) -> Outcome:
     """M7: growth of gradients a block at 0.7, 1 and 1.3 times the weight variance at which it crosses 1."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     width, blocks, points, networks = run.take("width blocks points networks")
     x = run.data("cifar10", points=points)
@@ -60,27 +60,12 @@ def vit(run: Run) -> Outcome:
     within: list[Truth] = [same(critical, EXPECTED, room=0.05)]
     names = {0.7: "0.7 × critical", 1.0: "critical", 1.3: "1.3 × critical"}
     at = np.arange(1, blocks + 1)
-    panels: dict[str, list[Series]] = {}
-    rows: list[dict[str, Any]] = []
-    for m, s in tested.items():
-        panels[f"{names[m]}: σw² = {m * critical.value:.3f}"] = [
-            Series("all points", at, *_levels(s[:, :, 0]), mark="points"),
-            Series("favoured class", at, _levels(s[:, :, 1])[0], mark="line"),
-            Series("other classes", at, _levels(s[:, :, 2])[0], mark="line"),
-        ]
-        for k, name in enumerate(("all", "favoured", "others", "tokens", "alike")):
-            values, errors = _levels(s[:, :, k])
-            rows += [
-                {
-                    "multiple": m,
-                    "weight_var": m * critical.value,
-                    "block": int(b),
-                    "quantity": name,
-                    "log10": v,
-                    "error": e,
-                }
-                for b, v, e in zip(at, values, errors, strict=True)
-            ]
+    rows: list[dict[str, Any]] = [
+        {"multiple": m, "weight_var": m * critical.value, "block": int(b), "quantity": name, "log10": v, "error": e}
+        for m, s in tested.items()
+        for k, name in enumerate(("all", "favoured", "others", "tokens", "alike"))
+        for b, v, e in zip(at, *_levels(s[:, :, k]), strict=True)
+    ]
     alike = {m: tuple(float(s[:, k, 4].mean()) for k in (1, blocks // 2)) for m, s in tested.items()}
     said = "; ".join(
         f"{names[m]}: × {growths[m]} a block (wide limit {(m * critical.value) ** 4 / 2:.3g})" for m in _MULTIPLES
@@ -102,17 +87,11 @@ def vit(run: Run) -> Outcome:
         ],
         {"blocks": columns(rows)},
         {
-            "blocks": figures.lines_chart(
-                panels,
-                title='Gradients of a plain transformer by block',
-                subtitle=[
-                    f"{networks} networks each, {blocks} blocks of width {width}, one head, ReLU, no norm, no skip; "
-                    f"{points} images of CIFAR-10, ten classes.",
-                    "Critical: where growth a block crosses 1, measured on other networks.",
-                ],
-                x_title="Block",
-                y_title="log10 of mean square gradient",
-                width=300,
+            "blocks": lines(
+                [row | {"name": group, "panel": f"{names[row['multiple']]}: σw² = {row['weight_var']:.3f}"}
+                 for row in rows for group in [GROUPS.get(row["quantity"])] if group],
+                "block", "log10", panel="panel", title="Gradients of a plain transformer by block",
+                x_title="Block", y_title="log10 of mean square gradient", dodge=False, width=300,
             )
         },
         [

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
 from firstguess_papers.judging import below as less
@@ -44,9 +47,6 @@ _FROM, _ROOM = 100, 0.1  # widths from which on theory at finite width must have
 )
 def width(run: Run) -> Outcome:
     """M9: distance of γ from its closed form: of one network, and of the ensemble, against width."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     settings = [s for s in mf_settings() if s.name in ("ReLU, edge", "tanh, edge")]
     depths = (1, 5, 20)
@@ -65,11 +65,11 @@ def width(run: Run) -> Outcome:
     foretold: list[str] = []
     said: list[str] = []
     rows: list[dict[str, Any]] = []
-    panels: dict[str, list[Series]] = {}
-    overlaps: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
+    overlaps: dict[str, list[library.Series]] = {}
     for hidden in depths:
-        series: list[Series] = []
-        cosines: list[Series] = []
+        series: list[library.Series] = []
+        cosines: list[library.Series] = []
         for i, setting in enumerate(settings):
             known = float(fg.predict(setting.text(hidden)).gamma[-1])
             here = {w: stats[w][:, i, hidden] for w in widths}
@@ -112,9 +112,11 @@ def width(run: Run) -> Outcome:
             ends = [100.0, float(widths[-1])]
             seen = [k for k, x in enumerate(off) if abs(x.value) > 2 * x.error]
             series += [
-                Series(f"{name}: {_ONE}", widths, [x.value for x in one], [x.error for x in one], mark="points"),
-                Series(f"{name}: {_ONE}", ends, [factor * w**exponent.value for w in ends], mark="line"),
-                Series(
+                library.Series(
+                    f"{name}: {_ONE}", widths, [x.value for x in one], [x.error for x in one], mark="points"
+                ),
+                library.Series(f"{name}: {_ONE}", ends, [factor * w**exponent.value for w in ends], mark="line"),
+                library.Series(
                     f"{name}: {_MEAN}",
                     [widths[k] for k in seen],
                     [abs(off[k].value) for k in seen],
@@ -123,8 +125,8 @@ def width(run: Run) -> Outcome:
                 ),
             ]
             cosines += [
-                Series(name, widths, [x.value for x in pairs], [x.error for x in pairs], mark="points"),
-                Series(name, widths, theory, mark="line"),
+                library.Series(name, widths, [x.value for x in pairs], [x.error for x in pairs], mark="points"),
+                library.Series(name, widths, theory, mark="line"),
             ]
         panels["1 hidden layer" if hidden == 1 else f"{hidden} hidden layers"] = series
         overlaps["1 hidden layer" if hidden == 1 else f"{hidden} hidden layers"] = cosines
@@ -204,7 +206,6 @@ def apart(run: Run, text: str, width: int, known: float) -> float:
     """
 
     def compute() -> dict[str, Any]:
-        import firstguess as fg
 
         size = fg.predict(f"{text} > dense", width=width, seed=run.seed).finite_size
         assert size is not None

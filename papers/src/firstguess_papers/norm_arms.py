@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess import EmpiricalGuesses
+from firstguess_papers import library
 from firstguess_papers.judging import Number
 from firstguess_papers.norm_models import Place
 from firstguess_papers.norm_true_size import Init, ResNet, Swin
@@ -125,13 +126,12 @@ def ratio(center: np.ndarray[Any, Any], spread: np.ndarray[Any, Any]) -> Number:
 
 def arms_chart(arms: Sequence[Arm], points: int, *, title: str) -> Chart:
     """The average largest fraction of every arm, by initialization."""
-    from firstguess_papers.library import Dot, dots_chart
 
     headings = {"Kaiming": "Kaiming initialization", "the library's own": "Initialized as the library does"}
     inits = " or ".join(str(k) for k in sorted({arm.guesses.inits for arm in arms}))
-    return dots_chart(
+    return library.dots_chart(
         {
-            heading: [Dot(a.label, f"norm {a.place}", *a.largest) for a in arms if a.how == how]
+            heading: [library.Dot(a.label, f"norm {a.place}", *a.largest) for a in arms if a.how == how]
             for how, heading in headings.items()
         },
         title=title,

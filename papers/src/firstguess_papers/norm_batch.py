@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special, stats
 
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
 from firstguess_papers.running import Run
@@ -62,7 +65,6 @@ def _simulate(run: Run, n: int, d: int, width: int, layer: int, batch: int) -> d
     """Values of one hidden layer in batches; all averages are over nodes and points of a batch, one number a batch."""
 
     def compute() -> dict[str, Any]:
-        import firstguess as fg
 
         x = fg.data.blob(n, d, seed=run.seed).flat().astype(np.float64)
         rng = np.random.default_rng([run.seed, layer, width])
@@ -100,15 +102,13 @@ def _number(values: Array) -> Number:
 )
 def fig_e1(run: Run) -> Outcome:
     """N7: mean, variance, tails and difference of the two estimators, measured and exact."""
-    from firstguess import figures
-    from firstguess_papers.library import Panel, Series
 
     n, inits = run.take("n inits")
     found = {(layer, b): _simulate(run, n, 100, 100, layer, b) for layer in (1, 3) for b in BATCHES}
     gauss = np.diff(special.ndtr(EDGES)) / np.diff(EDGES)
     shown = BATCHES[:3]
     centre = [
-        Panel(
+        library.Panel(
             f"{kind}, batch of {b}",
             EDGES,
             found[1, b][f"density {kind}"],
@@ -120,9 +120,9 @@ def fig_e1(run: Run) -> Outcome:
     ]
     tails = {
         f"batch of {b}": [
-            *(Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
-            *(Series(kind, REACH, found[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
-            Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
+            *(library.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
+            *(library.Series(kind, REACH, found[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
+            library.Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
         ]
         for b in shown
     }
@@ -231,13 +231,10 @@ def _exact(found: dict[tuple[int, int], dict[str, Any]]) -> Any:
 
 def _drift(run: Run, inits: int) -> dict[str, Any]:
     """γ behind BatchNorm and a ReLU by batch size: theory.md (5)."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     x = fg.data.blob(768, 200, seed=run.seed)
     sizes = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}
-    series: list[Series] = []
+    series: list[library.Series] = []
     rows: list[dict[str, Any]] = []
     checks: list[Truth] = []
     for kind, batches in sizes.items():
@@ -259,8 +256,10 @@ def _drift(run: Run, inits: int) -> dict[str, Any]:
                     "theory": theory,
                 }
             )
-        series.append(Series(kind, batches, [r["theory"] for r in rows if r["estimator"] == kind], mark="line"))
-        series.append(Series(kind, batches, [g.value for g in measured], [g.error for g in measured], mark="points"))
+        series.append(library.Series(kind, batches, [r["theory"] for r in rows if r["estimator"] == kind], mark="line"))
+        series.append(
+            library.Series(kind, batches, [g.value for g in measured], [g.error for g in measured], mark="points")
+        )
     level = 1 / (np.pi - 1)
     chart = figures.lines_chart(
         series,

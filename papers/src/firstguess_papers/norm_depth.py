@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import firstguess as fg
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, above, below, entry, same
 from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network
@@ -36,13 +38,9 @@ BATCHES = (4, 16, 64, None)
 )
 def depth(run: Run) -> Outcome:
     """γ of every layer against the closed form; std(G₀) of BatchNorm after by batch size."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     n, width, inits, widths, many = run.take("n width inits widths many")
     x = fg.data.blob(n, 1000, seed=run.seed)
-    series: list[Series] = []
     rows: list[dict[str, Any]] = []
     by_layer: dict[str, list[Number]] = {}
     for place in PLACES:
@@ -50,14 +48,9 @@ def depth(run: Run) -> Outcome:
         m = run.measure(network(place, 21), x, inits=inits, width=width, probe="weights", label=f"{place}, 20 layers")
         theory = fg.predict(network(place, 21)).gamma
         by_layer[place] = [gamma(m, k) for k in range(1, 21)]
-        layers = np.arange(1, 21)
-        if "after" not in place:
-            series.append(Series(place, layers, theory[1:21], mark="line"))
-        values, errors = [g.value for g in by_layer[place]], [g.error for g in by_layer[place]]
-        series.append(Series(place, layers, values, errors, mark="points"))
         rows += [
-            {"name": place, "layers": k, "gamma": g.value, "gamma_error": g.error, "theory": float(theory[k])}
-            for k, g in zip(layers.tolist(), by_layer[place], strict=True)
+            {"name": place, "layers": k, "gamma": g, "theory": float(theory[k])}
+            for k, g in enumerate(by_layer[place], start=1)
         ]
     small: dict[tuple[int | None, int], Any] = {}
     for w in widths:
@@ -73,23 +66,14 @@ def depth(run: Run) -> Outcome:
     flat = [same(g, level, room=0.15) for g in (before[0], before[4], before[9], before[19])]
     growth = [above(layernorm[k], layernorm[j]) for j, k in ((0, 4), (4, 9), (9, 19))]
     pairs = [same(layernorm[k] / plain[k], 1.0, room=0.25) for k in (0, 4, 9, 19)]
-    chart = figures.lines_chart(
-        series,
+    chart = lines(
+        [row if "after" not in row["name"] else row | {"theory": None} for row in rows], "layers", "gamma",
         title=f"20 layers: γ = {plain[19].value:.3g} without a norm, {layernorm[19].value:.3g} with LayerNorm before, "
         f"{before[19].value:.2g} with BatchNorm before; after the activation "
         f"{max(by_layer[p][19].value for p in PLACES if 'after' in p):.1g} at most",
-        x_title="Hidden layers",
-        y_title="Drift ratio γ of the layer behind",
-        subtitle=[
-            f"ReLU on random data, {n} points, layers of {width}, {inits} networks; bars ± 2 s.e. Lines: closed form "
-            "for infinite width (after: 0).",
-        ],
-        y_scale="symlog",
-        y_domain=(-0.2, 24.0),
-        dodge=True,
-        width=900,
-        height=380,
-    )
+        x_title="Hidden layers", y_title="Drift ratio γ of the layer after", y_scale="symlog", y_domain=(-0.2, 24.0),
+        width=900, height=380,
+    )  # fmt: skip
     even = 0.5 / np.sqrt(n)
     said = "; ".join(f"width {w}, batch {b or n}: {std(m)}" for (b, w), m in small.items())
     shown = ", ".join(str(before[k]) for k in (0, 4, 9, 19))
@@ -197,26 +181,18 @@ def _average(values: Array) -> list[Number]:
 )
 def batchnorm_layernorm(run: Run) -> Outcome:
     """N5: how far apart the two norms put the same values, layer by layer, and what that does to guesses."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     layers, sizes, inits, w, many = run.take("layers sizes inits w many")
-    panels: dict[str, list[Series]] = {}
     rows: list[dict[str, Any]] = []
     apart: dict[tuple[str, int], list[Number]] = {}
     plain = fg.Network.parse(f"{layers} x [dense(weight_var=2) > relu] > dense(weight_var=2)")
-    at = np.arange(1, layers + 1)
     for name, shift in (("centred data", 0.0), ("data shifted by 0.5", 0.5)):
         drift = fg.predict(plain, inputs=fg.Inputs(mean_square=shift**2, mean=shift)).gamma[:layers]
         theory = np.sqrt(2.0 - 2.0 / np.sqrt(1.0 + drift))
-        panels[name] = [Series("theory", at, theory, mark="line")]
         for size in sizes:
             data = fg.data.blob(size, size, seed=run.seed).shift(shift)
             found = _average(layer_differences(run, data, size, layers, inits)["bn_ln"])
             apart[name, size] = found
-            label = f"{size} nodes, points, dimensions"
-            panels[name].append(Series(label, at, [v.value for v in found], [v.error for v in found], mark="points"))
             rows += [
                 {"data": name, "size": size, "layer": k + 1, "apart": v.value, "error": v.error, "theory": float(t)}
                 for k, (v, t) in enumerate(zip(found, theory, strict=True))
@@ -234,17 +210,10 @@ def batchnorm_layernorm(run: Run) -> Outcome:
     fall = exponent(first[0], wide[0], sizes[-1] / sizes[0])
     one = std(guesses["LayerNorm before", 1]) - std(guesses["BatchNorm before", 1])
     deep = std(guesses["LayerNorm before", 5]) - std(guesses["BatchNorm before", 5])
-    chart = figures.lines_chart(
-        panels,
-        title='How far apart BatchNorm and LayerNorm put the same values, by layer',
-        x_title="Hidden layer",
-        y_title="Difference of the two norms' values (r.m.s.)",
-        subtitle=[
-            "The same pre-activations of plain ReLU networks, normalized over all points or over all nodes; values "
-            "have variance 1. Theory: √(2 − 2/√(1+γ)), infinite size."
-        ],
-        y_domain=(0.0, 1.25),
-        columns=2,
+    chart = lines(
+        [row | {"name": f"{row['size']} nodes, points, dimensions"} for row in rows], "layer", "apart", panel="data",
+        title="How far apart BatchNorm and LayerNorm put the same values, by layer",
+        y_title="Difference of the two norms' values (r.m.s.)", y_domain=(0.0, 1.25), dodge=False,
     )  # fmt: skip
     return Outcome(
         [

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import firstguess as fg
+from firstguess import figures
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.items import Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
@@ -172,7 +174,6 @@ def geometry(run: Run) -> Outcome:
 
 def _modes(run: Run, text: str, x: Data, width: int) -> tuple[float, float, float]:
     """Learning rate, λ_b and λ_sig."""
-    import firstguess as fg
 
     def compute() -> dict[str, Any]:
         t = fg.predict_training(text, data=x, lr=1e-7, steps=1, width=width, draws=2, trust=False)
@@ -309,7 +310,6 @@ def _chart(
 
 def _film(motion: Motion, logits: Array) -> Any:
     """The network whose start is the most usual."""
-    from firstguess import figures
 
     first = np.abs(motion.margins[:, 0].mean(axis=1)) / motion.margins[:, 0].std(axis=1, ddof=1)
     k = int(np.abs(first - np.median(first)).argmin())

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry
 from firstguess_papers.norm_arms import CLASSES, EVERYWHERE, PLACES, SWAPPED, Arm, arms_chart, true_size_arms
@@ -202,8 +204,6 @@ def _lower(change: Number) -> Truth:
 )
 def shift(run: Run) -> Outcome:
     """N11: the largest fraction by shift, for BatchNorm (by batch and by running statistics) and LayerNorm."""
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
     n, many, few = run.take("n many few")
     widths, blocks, width, depth = run.take("widths blocks mixer depth")
@@ -237,7 +237,7 @@ def shift(run: Run) -> Outcome:
     layernorm, batch = "Mixer, LayerNorm before", "ResNet, BatchNorm by batch"
     chart = figures.lines_chart(
         [
-            Series(name, SHIFTS, [largest(m).value for m in ms], [largest(m).error for m in ms])
+            library.Series(name, SHIFTS, [largest(m).value for m in ms], [largest(m).error for m in ms])
             for name, ms in found.items()
         ],
         title="Largest fraction by a constant added to all pixels",

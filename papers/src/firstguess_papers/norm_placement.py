@@ -158,7 +158,7 @@ def _placed(
         adam = {"optimizer": "adam", "lr": c.lr, "batch": 128}
         return {
             (place, f"depth {depth}"): Training(
-                network(place, depth), x, adam | {"width": width}, test=test, draws=c.draws, test_predicted=False
+                network(place, depth), x, adam | {"width": width}, test=test, draws=c.draws, predict={"test": None}
             )
             for depth, width in layers(c).items()
             for place in PLACES

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+import firstguess as fg
+from firstguess import figures
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, above, entry, same
 from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even, paired
@@ -34,10 +37,6 @@ NORMS = {
 )
 def rmsnorm(run: Run) -> Outcome:
     """N6: values apart as width grows, and laws of the guesses, before and after the activation."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
     n, d, depths, width, inits, widths, few = run.take("n d depths width inits widths few")
     x = fg.data.blob(n, d, seed=run.seed)
     names = {"ln_rms": "before the activation", "ln_rms_after": "after the activation"}
@@ -62,35 +61,14 @@ def rmsnorm(run: Run) -> Outcome:
         "ln_rms": 1 / np.sqrt(np.array(widths)),
         "ln_rms_after": np.full(len(widths), np.sqrt(2 - 2 * np.sqrt(1 - 1 / np.pi))),
     }
-    series: list[Series] = []
-    for key, name in names.items():
-        series.append(Series(name, widths, limits[key], mark="line"))
-        series.append(Series(name, widths, [v.value for v in apart[key]], [v.error for v in apart[key]], mark="points"))
-    values_chart = figures.lines_chart(
-        series,
-        title="How far apart RMSNorm and LayerNorm put the same values, by width",
-        x_title="Width",
-        y_title="LayerNorm's values − RMSNorm's (r.m.s.)",
-        subtitle=["Third layer of plain ReLU networks on random data. Lines: 1/√width, and √(2 − 2√(1 − 1/π)) = 0.59."],
-        x_scale="log",
-        y_scale="log",
-        width=740,
-    )
     first = depths[0]
     laws_chart = figures.panels_chart(
-        [
-            law_panel(
-                name,
-                laws[name, first],
-                theory={"theory": fg.predict(texts[name, first])},
-                note=f"std {std(laws[name, first])}",
-            )
-            for name in NORMS
-        ],
+        [law_panel(name, laws[name, first], theory={"theory": fg.predict(texts[name, first])},
+                   note=f"std {std(laws[name, first])}") for name in NORMS],
         title="Guesses with RMSNorm and LayerNorm, before and after ReLU",
         subtitle=[f"{first} hidden layers of {width}, random data, {n} points, {inits} networks a panel."],
         columns=4,
-    )
+    )  # fmt: skip
     before = [paired(laws["RMSNorm before", depth], laws["LayerNorm before", depth]) for depth in depths]
     after = [paired(laws["RMSNorm after", depth], laws["LayerNorm after", depth]) for depth in depths]
     slope = exponent(apart["ln_rms"][0], apart["ln_rms"][-1], widths[-1] / widths[0])
@@ -129,7 +107,20 @@ def rmsnorm(run: Run) -> Outcome:
             ),
         ],
         {"laws": columns(rows), "values": columns(table)},
-        {"laws": laws_chart, "values": values_chart},
+        {
+            "laws": laws_chart,
+            "values": lines(
+                table,
+                "width",
+                "apart",
+                by="place",
+                x_scale="log",
+                y_scale="log",
+                width=740,
+                title="How far apart RMSNorm and LayerNorm put the same values, by width",
+                y_title="LayerNorm's values − RMSNorm's (r.m.s.)",
+            ),
+        },
         ["All sizes are ours."],
         holds={
             "values": Holds(

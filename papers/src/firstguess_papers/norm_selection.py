@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess import figures
+from firstguess_papers import library
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Truth, above, entry, stated
@@ -188,21 +190,19 @@ def _rows(one: Arm, picks: Mapping[str, Mapping[int, Choice]], **more: str) -> l
 
 
 def _chart(arms: tuple[Arm, Arm], found: Mapping[str, Picks], checks: Sequence[Truth], sizes: tuple[int, int]) -> Any:
-    from firstguess import figures
-    from firstguess_papers.library import Series
 
-    panels: dict[str, list[Series]] = {}
+    panels: dict[str, list[library.Series]] = {}
     shown = {"lead": "lead of the favoured class", "worst": "worst class at the end"}
     for words, picks in found.items():
         for what, heading in shown.items():
-            lines: list[Series] = []
+            lines: list[library.Series] = []
             for arm, given, trained_ones in ((arms[0], picks.seen, True), (arms[1], picks.known, False)):
                 for rule, by_step in given.items():
                     numbers = [arm.number(getattr(c, what)) for c in by_step.values()]
                     errors = [float(np.nan_to_num(v.error)) for v in numbers] if trained_ones else None
                     mark: Any = "points" if trained_ones else "dashed"
                     label = f"picked by {rule} accuracy"
-                    lines.append(Series(label, list(by_step), [v.value for v in numbers], errors, mark))
+                    lines.append(library.Series(label, list(by_step), [v.value for v in numbers], errors, mark))
             panels[f"{words}: {heading}"] = lines
     leads, costs = checks
     more = stated(costs, ", and the worst class ends lower", "")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from firstguess_papers import library
 from firstguess_papers.judging import Number
 from firstguess_papers.library import predicted_law
 
 if TYPE_CHECKING:
     from firstguess import EmpiricalGuesses, Guesses, Measurement, Prediction
-    from firstguess_papers.library import Panel
 
 
 def std(m: Measurement) -> Number:
@@ -46,10 +46,9 @@ def law_panel(
     bins: int = 20,
     note: str | None = None,
     top: float | None = None,
-) -> Panel:
+) -> library.Panel:
     """The measured law of the guess fractions, and predicted ones on the same bins (for as many data points)."""
     from firstguess import Guesses, MixedGuesses, Prediction
-    from firstguess_papers.library import Panel
 
     edges, density = m.guesses.histogram(bins)
     curves: dict[str, Any] = {}
@@ -60,7 +59,7 @@ def law_panel(
         below = known.cdf(edges)
         curves[name] = np.diff(below, prepend=0.0)[1:] / np.diff(edges)
     said = f"standard deviation {std(m)}" if note is None else note
-    return Panel(label, edges, density, curves, said, top)
+    return library.Panel(label, edges, density, curves, said, top)
 
 
 def row(name: str, m: Measurement, **more: Any) -> dict[str, Any]:

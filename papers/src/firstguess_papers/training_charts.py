@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import altair as alt
 import numpy as np
 
 from firstguess import InvalidInput
-from firstguess_papers.library import Curve, heading, theme
+from firstguess_papers import library
 from firstguess_papers.training_pieces import Arm
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from firstguess_papers.library import Chart, Curve
 
 _WIDTH, _HEIGHT = 380, 260
 _OTHERS = [7, 4]  # dash of other classes
@@ -71,7 +75,7 @@ CURVES = {  # names of curves, as a panel's heading has them
 Rows: TypeAlias = Mapping[str, tuple[Mapping[str, Arm], Mapping[str, Arm]]]  # trained and predicted arms by row
 
 
-def rows_chart(rows: Rows, curves: Sequence[str], **look: Any) -> theme.Chart:
+def rows_chart(rows: Rows, curves: Sequence[str], **look: Any) -> Chart:
     """One row of panels for each row, one panel for each of the `CURVES`; `look` is that of `arms_chart`."""
     panels: dict[str, Sequence[Line]] = {}
     for name, (arms, known) in rows.items():
@@ -95,12 +99,14 @@ def arms_chart(
     first_step: int = 0,
     width: int = _WIDTH,
     height: int = _HEIGHT,
-) -> theme.Chart:
+) -> Chart:
     """Panels by heading; one colour an arm in all of them, named once above.
 
     Axes are shares from 0 to 100 %, but for the headings in `plain` (losses, gradients: as the numbers are) and the
     `y_domains` of single headings. `rules`: a horizontal line at a share, in panels by heading.
     """
+    import altair as alt
+
     everything = [line for lines in panels.values() for line in lines]
     if not everything:
         raise InvalidInput("at least one line", got="none", where="arms_chart")
@@ -112,25 +118,25 @@ def arms_chart(
     for name, lines in panels.items():
         share = name not in plain
         domain = (y_domains or {}).get(name, (0.0, 1.0) if share else _room(lines, first_step))
-        axis: Any = alt.Axis(labelExpr=theme.PERCENT, tickCount=5) if share else alt.Axis(tickCount=5)
+        axis: Any = alt.Axis(labelExpr=library.theme.PERCENT, tickCount=5) if share else alt.Axis(tickCount=5)
         scale: Any = alt.Scale(domain=list(domain), nice=False)
         y, low = (alt.Y(f"{field}:Q", title=None, scale=scale, axis=axis) for field in ("mean", "low"))
         layers: list[Any] = []
         if name in (rules or {}):
-            base = alt.Chart(theme.data([{"mean": (rules or {})[name]}])).encode(y=y)
-            layers.append(base.mark_rule(color=theme.SOFT, strokeDash=[2, 3], strokeWidth=1.5))
+            base = alt.Chart(library.theme.data([{"mean": (rules or {})[name]}])).encode(y=y)
+            layers.append(base.mark_rule(color=library.theme.SOFT, strokeDash=[2, 3], strokeWidth=1.5))
         for trained in (True, False):  # predictions on top: their dots leave the bands in sight
             for line in lines:
                 curve = line.trained if trained else line.predicted
                 if curve is not None:
                     layers += _drawn(
-                        curve, line, theme.colour(labels.index(line.label)), x, (y, low), trained, first_step
+                        curve, line, library.theme.colour(labels.index(line.label)), x, (y, low), trained, first_step
                     )
-        charts.append(theme.stacked(layers, width, height, title=heading(name)))
+        charts.append(library.theme.stacked(layers, width, height, title=library.heading(name)))
     body = alt.concat(*charts, columns=columns, spacing=36)
     wide = min(columns, len(charts)) * width > 640
     chart: Any = alt.vconcat(_key(everything, labels, min(columns, len(charts)) * (width + 36)), body, spacing=16)
-    return theme.house(chart, title, [*subtitle, _words(everything)], wide=wide)
+    return library.theme.house(chart, title, [*subtitle, _words(everything)], wide=wide)
 
 
 def _words(lines: Sequence[Line]) -> str:
@@ -143,6 +149,8 @@ def _words(lines: Sequence[Line]) -> str:
 
 
 def _steps_axis(first: int, last: int) -> alt.X:
+    import altair as alt
+
     ticks = [*([0] if first == 0 else []), *(10**k for k in range(9) if max(first, 1) <= 10**k <= last)]
     return alt.X(
         "step:Q",
@@ -162,6 +170,8 @@ def _room(lines: Sequence[Line], first: int) -> tuple[float, float]:
 def _drawn(
     curve: Curve, line: Line, colour: str, x: alt.X, ys: tuple[alt.Y, alt.Y], trained: bool, first: int
 ) -> list[Any]:
+    import altair as alt
+
     errors = np.nan_to_num(_ERRORS * curve.se)
     rows: list[dict[str, Any]] = [
         {"step": int(s), "mean": float(m), "low": float(m - e), "high": float(m + e), "arm": line.label}
@@ -172,7 +182,7 @@ def _drawn(
     tooltip = [alt.Tooltip(f"{key}:N") for key in ("arm", "of", "classes")]
     tooltip += [alt.Tooltip("step:Q"), alt.Tooltip("mean:Q", format=".4~g")]
     y, low = ys  # of means and of bands: without a scale of its own a band's would reach down to 0
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    base = alt.Chart(library.theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
     if trained:
         band = base.mark_area(opacity=0.22, color=colour, clip=True).encode(y=low, y2="high:Q")
         dash: Any = _OTHERS if line.dashed else [1, 0]
@@ -188,22 +198,27 @@ def _darker(colour: str) -> str:
 
 def _key(lines: Sequence[Line], labels: Sequence[str], room: int) -> alt.LayerChart:
     """Names in their colours, then what dashes and dots are; a few to a line."""
-    entries: list[tuple[str, str, Any]] = [(label, theme.colour(k), [1, 0]) for k, label in enumerate(labels)]
+    import altair as alt
+
+    entries: list[tuple[str, str, Any]] = [(label, library.theme.colour(k), [1, 0]) for k, label in enumerate(labels)]
     if any(line.dashed for line in lines):
-        entries += [("class favoured at the start", theme.SOFT, [1, 0]), ("other classes", theme.SOFT, _OTHERS)]
+        entries += [
+            ("class favoured at the start", library.theme.SOFT, [1, 0]),
+            ("other classes", library.theme.SOFT, _OTHERS),
+        ]
     if any(line.predicted is not None for line in lines):
-        entries.append(("predicted", theme.INK, _DOTS))
+        entries.append(("predicted", library.theme.INK, _DOTS))
     layers: list[Any] = []
     at, row, widest = 0.0, 0, 0.0
     for text, colour, dash in entries:
         length = 36 + _CHARACTER * len(text) + 24
         if at and at + length > room:
             at, row = 0.0, row + 1
-        base: Any = alt.Chart(theme.data([{"text": text}])).encode(y=alt.value(8 + 24 * row))
+        base: Any = alt.Chart(library.theme.data([{"text": text}])).encode(y=alt.value(8 + 24 * row))
         dots: Any = {"strokeCap": "round"} if dash == _DOTS else {}
         rule = base.mark_rule(color=colour, strokeWidth=3.2, strokeDash=dash, **dots)
         layers.append(rule.encode(x=alt.value(at), x2=alt.value(at + 28)))
         layers.append(base.mark_text(align="left", fontSize=15).encode(x=alt.value(at + 36), text="text:N"))
         at += length
         widest = max(widest, at)
-    return theme.stacked(layers, int(widest), 16 + 24 * row)
+    return library.theme.stacked(layers, int(widest), 16 + 24 * row)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import firstguess as fg
 from firstguess import InvalidInput
 from firstguess_papers.judging import Number
 from firstguess_papers.library import Accuracy, Curve, Curves, Followed
@@ -232,11 +233,15 @@ def predicted(
     return run.later(Arm, lambda: _unpack(piece(), label, real=False))
 
 
+def modes(run: Run, network: str, data: Data, width: int, *, label: str = "modes") -> Mapping[str, Any]:
+    """The numbers that explain a prediction: rates at which the bias overshoots and swings for ever, its modes."""
+    return predicted(run, network, data, label=label, lr=1e-7, steps=[0, 1], width=width, draws=20).about
+
+
 def prediction_piece(
     *, network: str, data: Data, test: Data | None, options: Mapping[str, Any], progress: object = None
 ) -> Piece:
     """`fg.predict_training` as a piece."""
-    import firstguess as fg
 
     t = fg.predict_training(network, data=data, test=test, **options)
     return _packed(t) | {"about": json.dumps(_explained(t))}
@@ -267,7 +272,6 @@ def train_piece(
     progress: Callable[[int, int], object] | None = None,
 ) -> Piece:
     """`fg.train` as a piece, for this process or another."""
-    import firstguess as fg
 
     r = fg.train(what, data=data, test=test, seed=seed, progress=progress, **options)
     if r.interrupted:
