@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def support(counts: TokenCounts) -> tuple[float, float]:
     """exp(H) and how many tokens are never guessed, on average."""
-    chances, n, v = counts.distribution(), float(counts.repeats.sum()), counts.vocabulary
+    chances, n, v = counts.distribution, float(counts.repeats.sum()), counts.vocabulary
     share = np.arange(len(chances)) / n
     return math.exp(v * float(np.sum(chances * special.entr(share)))), v * float(chances[0])
 

@@ -6,8 +6,8 @@ covariance), then the head. For a tied head the stream holds the own token's vec
 too, r independent of it, since every branch of the stream ends in weights of its own.
 
 Thousands of positions have too many pairs to carry: the covariance of some sequences then says what positions share
-(the input token, the sequence, the place). Where the token decides, counts follow from how often each occurs (52);
-else units are drawn as sums of these parts.
+(`theory/features.py`). Where the token decides, counts follow from how often each occurs (52); else units are drawn as
+sums of these parts. Either way there are as many units as scatter correlations as the network does (55).
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from firstguess.base.statistics import guesses
 from firstguess.network.attention_theory import NEGATIVE
 from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, LayerReading, text
-from firstguess.network.layers import Embed, Unembed
+from firstguess.network.layers import Attention, Embed, Unembed
 from firstguess.network.network import Network
 from firstguess.network.walk import check_vocabulary, every, shapes
 from firstguess.network.weights import draw_weights
+from firstguess.theory.features import Parts, effective_width
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.token_counts import KAPPA, TokenCounts, same_guess_chance
@@ -76,8 +77,7 @@ _PAIRS = 1536  # tokens whose pairs say what positions share, where there are to
 # nothing else is shared, and to fail by 140 % at 0.42, with sequences that resemble each other.
 _DECIDES, _AGREE = 0.8, 0.2
 _COUNTED = 24  # draws of counts, which cost little
-_LEAST = 2  # draws of heads that take long
-_ALL_PAIRS = 4096  # tokens whose pairs are all carried where the token does not decide
+_LONG, _LEAST = 1.5e12, 2  # operations for draws of parts, and how many there are at least
 
 
 def predict_language(
@@ -120,39 +120,46 @@ def predict_language(
     flat = ids.ravel()[kept].astype(np.int64)
     variance = network.layers[0].std ** 2 if isinstance(network.layers[0], Embed) else 0.0
 
-    def carried(looked: NDArray[Any]) -> tuple[TokenStream, _Heads, NDArray[np.int64]]:
-        stream = token_covariances(body, looked, width=width, seconds=seconds)
-        at = kept[kept < looked.size]
-        own = (_own(network, stream, looked.size) if head.tied else np.zeros(looked.size))[at]
-        inner = stream.k[np.ix_(at, at)] if len(at) < len(stream.k) else stream.k
-        return stream, _Heads(inner, own, variance, flat[: len(at)], size, network.classes, head.init, seed), at
-
     whole = kept.size <= _PAIRS
-    stream, heads, at = carried(ids if whole else ids[: max(2, _PAIRS // ids.shape[1])])
-    shared = Shared.between(heads.k, heads.ids, at, ids.shape[1], network.classes, size)
-    counts = None if whole or head.tied else _decided(shared, ids, flat, size, network.classes, head.init)
-    if counts is None and not whole and kept.size <= _ALL_PAIRS:
-        whole = True
-        stream, heads, at = carried(ids)
-    inner, own = heads.k, heads.own
+    looked = ids if whole else ids[: max(2, _PAIRS // ids.shape[1])]
+    stream = token_covariances(body, looked, width=width, seconds=seconds)
+    at = kept[kept < looked.size]
+    own = (_own(network, stream, looked.size) if head.tied else np.zeros(looked.size))[at]
+    inner = stream.k[np.ix_(at, at)] if len(at) < len(stream.k) else stream.k
+    effective = min(effective_width(body, looked, width=size), float(size))
+    if effective < size - 0.5:
+        said.append(
+            f"features of {size} units scatter as {effective:.0f} independent ones would, which are drawn: (55)"
+        )
+    kappa = 2.0 - (2.0 - KAPPA.get(head.init, 2.0)) * effective / size
+    heads = _Heads(
+        inner, own, variance, flat[: len(at)], size, round(effective), network.classes, head.init, kappa, seed
+    )
+    parts = counts = None
+    if not whole:
+        some = np.zeros(looked.size, bool)
+        some[at] = True
+        causal = all(layer.causal for layer in every(network.layers) if isinstance(layer, Attention))
+        parts = Parts.between(stream.k, looked, some.reshape(looked.shape), network.classes, effective, causal)
+        counts = None if head.tied else _decided(parts, ids, flat, effective, network.classes, kappa)
     least = 0.0 if positive(inner.copy()) else float(np.linalg.eigvalsh(inner)[0] / inner.diagonal().mean())
     if least < -_ROUNDING:
         said.append(
             f"directions of the tokens' covariance that are negative by up to {-least:.1%} of its diagonal, since "
             "attention's formula is not exact, count as 0"
         )
-    work = _WORK / (2.0 * kept.size * size * network.classes)
-    some = int(min(max(work, _FEWEST if whole else _LEAST), _MOST, draws or _MOST))
-    if whole:
+    work = (_WORK if whole else _LONG) / (2.0 * kept.size * heads.units * network.classes)
+    some = int(min(max(work, _FEWEST if whole else _LEAST), _MOST if whole else _COUNTED, draws or _MOST))
+    if parts is None:
         fractions, hits = heads.draw(heads.features(), flat, some)
         how = f"the distribution is sampled: {some} draws of {size}-dimensional tokens and of the head"
     elif counts is not None:
         some = min(draws or _COUNTED, _COUNTED)
         fractions, hits = counts.draw(some, seed), np.full(1, 1.0 / network.classes)
-        how = f"{shared.words}, so the input token decides: counts by theory.md (52), {some} draws"
+        how = f"{parts.words}, so the input token decides: counts by theory.md (52), {some} draws"
     else:
-        fractions, hits = heads.draw(heads.summed(shared, kept, ids.shape[1], flat), flat, some)
-        how = f"{shared.words}: units are drawn as sums of what positions share, {some} draws of them and of the head"
+        fractions, hits = heads.draw(heads.summed(parts, ids, kept), flat, some)
+        how = f"{parts.words}: units are drawn as sums of what positions share, {some} draws of them and of the head"
     if head.tied:
         z = own * np.sqrt(size * variance / inner.diagonal())
         chance = float(np.mean([own_guess_chance(float(one), network.classes) for one in z]))
@@ -233,90 +240,21 @@ def _described(tokens: Tokens, vocabulary: int, points: int | None, seed: int, s
     return ids
 
 
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """What features of two positions have in common on average: correlations before the head, by place."""
-
-    places: Array  # (T, T): of other tokens in other sequences
-    sequence: Array  # (T, T): what the same sequence adds to it
-    token: Array  # (T,): √ of what the same token adds to it, which is their product
-    same_token: float  # r, that of two positions with the same token whose guesses agree as often as theirs do
-    different: float  # c, of others
-
-    @classmethod
-    def between(
-        cls,
-        k: Array,
-        ids: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        tokens: int,
-        vocabulary: int,
-        width: int,
-    ) -> Shared:
-        """The averages over pairs of positions of a covariance; `tokens` is how many a sequence has."""
-        scale = np.sqrt(k.diagonal())
-        c = k / np.multiply.outer(scale, scale)
-        place = positions % tokens
-        token, sequence = (label[:, None] == label for label in (ids, positions // tokens))
-        key = place[:, None] * tokens + place
-
-        def by_place(pairs: NDArray[np.bool_], otherwise: Array | float) -> Array:
-            number = np.bincount(key[pairs], minlength=tokens * tokens).reshape(tokens, tokens)
-            total = np.bincount(key[pairs], c[pairs], minlength=tokens * tokens).reshape(tokens, tokens)
-            return np.where(number > 0, total / np.maximum(number, 1), otherwise)
-
-        others = ~token & ~sequence
-        different = float(c[others].mean()) if others.any() else 0.0
-        places = by_place(others, different)
-        same = token & ~sequence
-        added = (c - places.ravel()[key])[same]
-        mean = max(float(added.mean()), 0.0) if added.size else 0.0
-        rows = np.bincount(place[same.nonzero()[0]], added, minlength=tokens)
-        number = np.bincount(place[same.nonzero()[0]], minlength=tokens)
-        share = np.where(number > 0, rows / np.maximum(number, 1), mean) / math.sqrt(mean) if mean else np.zeros(tokens)
-        return cls(
-            places,
-            by_place(~token & sequence, places) - places,
-            np.clip(share, 0.0, 1.0),
-            _agreeing(c[same], vocabulary, width) if added.size else different,
-            different,
-        )
-
-    @property
-    def words(self) -> str:
-        """r and c in a sentence."""
-        return (
-            f"features of two positions correlate by {self.same_token:.3g} where they hold the same token, "
-            f"by {self.different:.2g} else"
-        )
-
-
-def _agreeing(correlations: Array, vocabulary: int, width: int) -> float:
-    """The one correlation at which guesses agree as often as they do on average over these, theory.md (51)."""
-    some = np.clip(np.quantile(correlations, (np.arange(12) + 0.5) / 12), 0.0, 1.0)
-    wanted = float(np.mean([same_guess_chance(float(one), vocabulary, width) for one in some]))
-    low, high = 0.0, 1.0
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if same_guess_chance(middle, vocabulary) < wanted else (low, middle)
-    return 0.5 * (low + high)
-
-
 def _decided(
-    shared: Shared, ids: NDArray[np.int64], kept: NDArray[np.int64], width: int, vocabulary: int, init: str
+    parts: Parts, ids: NDArray[np.int64], kept: NDArray[np.int64], width: float, vocabulary: int, kappa: float
 ) -> TokenCounts | None:
     """Counts by how often each token occurs, or None where what else positions share changes them."""
-    if shared.same_token < _DECIDES:
+    if parts.same_token < _DECIDES:
         return None
     repeats = np.bincount(kept)
-    found = TokenCounts(repeats, vocabulary, width, shared.same_token, shared.different, KAPPA.get(init, 2.0))
+    found = TokenCounts(repeats, vocabulary, width, parts.same_token, parts.different, kappa)
     total = kept.size * (kept.size - 1.0)
     same, sequence, place = float(repeats @ (repeats - 1.0)) / total, 1.0 / len(ids), 1.0 / ids.shape[1]
     pairs = (
-        (same, shared.same_token),
-        ((1.0 - same) * sequence, float((shared.places + shared.sequence).mean())),
-        ((1.0 - same) * place, float(shared.places.diagonal().mean())),
-        ((1.0 - same) * max(1.0 - sequence - place, 0.0), shared.different),
+        (same, parts.same_token),
+        ((1.0 - same) * sequence, parts.same_sequence),
+        ((1.0 - same) * place, parts.same_place),
+        ((1.0 - same) * max(1.0 - sequence - place, 0.0), parts.different),
     )
     by_pairs = sum(weight * same_guess_chance(max(rho, 0.0), vocabulary, width) for weight, rho in pairs)
     return found if abs(found.same_guess() / by_pairs - 1.0) <= _AGREE else None
@@ -351,12 +289,6 @@ def _refused(layer: Layer) -> NotCovered:
     )
 
 
-def _root(covariance: Array) -> NDArray[np.float32]:
-    """A root of what is nearest to it without negative directions."""
-    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    return (vectors * np.sqrt(np.maximum(values, 0.0))).astype(np.float32)
-
-
 @dataclass(frozen=True)
 class _Heads:
     """What logits are drawn from."""
@@ -366,8 +298,10 @@ class _Heads:
     variance: float  # of a vector's entries
     ids: NDArray[np.int64]
     width: int
+    units: int  # as many independent ones as scatter correlations as those of the network do
     vocabulary: int
     init: str  # distribution of the head's weights
+    kappa: float  # Var |row|²·units/|row|⁴ of the part that the units see
     seed: int
 
     def logits(self) -> Array:
@@ -388,28 +322,18 @@ class _Heads:
         own = self.own.astype(np.float32)
 
         def draw(rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-            return factor @ rng.standard_normal((factor.shape[1], self.width), dtype=np.float32), own
+            return factor @ rng.standard_normal((factor.shape[1], self.units), dtype=np.float32), own
 
         return draw
 
-    def summed(self, shared: Shared, kept: NDArray[np.int64], tokens: int, ids: NDArray[np.int64]) -> Features:
+    def summed(self, parts: Parts, ids: NDArray[np.int64], kept: NDArray[np.int64]) -> Features:
         """Draw units as sums of what positions share; those of the whole data, of which `k` has some."""
-        own = math.sqrt(self.variance / float(self.k.diagonal().mean())) * float(self.own.mean())
-        sequences, place = kept // tokens, kept % tokens
-        by_place, by_sequence = (_root(part) for part in (shared.places, shared.sequence))
-        by_token = np.sqrt(np.maximum(shared.token**2 - own * own, 0.0))
-        left = 1.0 - own * own - np.square(by_place).sum(1) - np.square(by_sequence).sum(1) - by_token**2
-        noise, token = (np.float32(part[place, None]) for part in (np.sqrt(np.maximum(left, 0.0)), by_token))
-        scaled = np.full(len(kept), own / math.sqrt(max(self.variance, 1e-300)), np.float32)
+        own = self.variance / float(self.k.diagonal().mean()) * float(np.square(self.own).mean())
+        scaled = np.full(len(kept), math.sqrt(own / max(self.variance, 1e-300)), np.float32)
 
         def draw(rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-            x = noise * rng.standard_normal((len(kept), self.width), dtype=np.float32)
-            x += token * rng.standard_normal((int(ids.max()) + 1, self.width), dtype=np.float32)[ids]
-            x += (by_place @ rng.standard_normal((tokens, self.width), dtype=np.float32))[place]
-            for one in range(int(sequences[-1]) + 1):
-                here = slice(*np.searchsorted(sequences, (one, one + 1)))
-                x[here] += by_sequence[place[here]] @ rng.standard_normal((tokens, self.width), dtype=np.float32)
-            return x, scaled
+            x = parts.draw(ids.astype(np.int64), self.units, own, rng)
+            return x if len(kept) == len(x) else x[kept], scaled
 
         return draw
 
@@ -420,16 +344,31 @@ class _Heads:
         for index in range(count):
             rng = np.random.default_rng((self.seed, index, 0x1A46))
             x, own = features(rng)
-            if self.init == "normal":
-                table = rng.standard_normal((self.vocabulary, self.width), dtype=np.float32)
-            else:
-                table = draw_weights(rng, self.init, self.width, 1, self.width, self.vocabulary)[0].T
+            table = self._rows(rng)
             if own.any():
-                x += own[:, None] * (scale * table[ids])
+                vectors = (own[:, None] * (scale * table[ids])).astype(np.float32, copy=False)
+                if self.units == self.width:
+                    x += vectors
+                else:  # the token's own vector has all units, the rest fewer of its own
+                    more = rng.standard_normal((self.vocabulary, self.units), dtype=np.float32)
+                    more *= np.float32(math.sqrt(self.width / self.units))
+                    x, table = np.hstack((x, vectors)), np.hstack((more, table))
             guess = self._largest(x, table, rng)
             fractions[index] = np.bincount(guess, minlength=self.vocabulary) / guess.size
             hits[index] = np.mean(guess == ids)
         return fractions, hits
+
+    def _rows(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """The head: of tied ones all units, else those that are drawn, with lengths that scatter as κ says."""
+        units = self.width if self.own.any() else self.units
+        if self.init == "normal":
+            return rng.standard_normal((self.vocabulary, units), dtype=np.float32)
+        if units == self.width:
+            return draw_weights(rng, self.init, units, 1, units, self.vocabulary)[0].T
+        rows = rng.standard_normal((self.vocabulary, units), dtype=np.float32)
+        shape = units / self.kappa
+        squares = rng.gamma(shape, 1.0 / shape, self.vocabulary) / np.square(rows).mean(axis=1)
+        return rows * np.sqrt(squares).astype(np.float32)[:, None]
 
     def _largest(
         self, x: NDArray[np.float32], table: NDArray[np.float32], rng: np.random.Generator

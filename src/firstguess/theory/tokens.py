@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,25 @@ def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, s
         pending = propagate(layers[start:], pending, budget)
         k, _ = all_pairs(pending, budget)
     return TokenStream(k, pending, squares)
+
+
+def block_covariances(
+    network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0
+) -> Iterator[tuple[tuple[Layer, ...], int, Array, Array]]:
+    """Residual blocks and what stands between them, from the first block on: units, covariances before and after."""
+    pending, budget = _started(network, x, width, 2e9, seconds, None)
+    layers = network.layers
+    cuts = sorted({0, len(layers), *(i + j for i, layer in enumerate(layers) if layer.paths for j in (0, 1))})
+    widths = shapes(layers, Shape(None, sequence(x.shape[1])), width)
+    before: Array | None = None
+    with float_range():
+        for start, stop in pairwise(cuts):
+            pending = propagate(layers[start:stop], pending, budget)
+            after, _ = all_pairs(pending, budget)
+            pending = pending.stored(after.copy(), None, pending.last)
+            if before is not None:
+                yield layers[start:stop], widths[start].width or width, before, after
+            before = after
 
 
 def _norms(layers: Sequence[Layer]) -> list[int]:

@@ -7,6 +7,7 @@ fixed guess, so how often each input token occurs decides how few tokens are eve
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -21,13 +22,14 @@ _LEAST_COMMON = 1e-3  # c below which what all positions share changes nothing
 _FIXED = 1e-4  # 1 − r below which all positions of a token guess the same
 _LOGIT, _BIN = 25.0, 0.1  # range and step of the chances of a guess, on a logit scale
 _REACH = 9.0  # standard deviations of a logit
+_MIDDLE, _APART = 0.05, 0.2  # steps of the trapezoid rule for pairs
 _ADDS_UP, _TRIES = 0.01, 100  # how nearly drawn counts add up to the number of positions, and how often that is tried
 
 # Excess of the squared length of a row: Var |w|²/D = κ/D, κ = E w⁴/(E w²)² − 1.
 KAPPA = {"normal": 2.0, "uniform": 0.8, "rademacher": 0.0, "orthogonal": 0.0, "laplace": 5.0}
 
 
-def same_guess_chance(correlation: float, vocabulary: int, width: int | None = None) -> float:
+def same_guess_chance(correlation: float, vocabulary: int, width: float | None = None) -> float:
     """P(two positions guess the same token), for features of this correlation: theory.md (51).
 
     P_V(ρ) = V ∬ φ₂(x, y; ρ) Φ₂(x, y; ρ)^{V−1} dx dy. At finite `width` D the correlations of pairs scatter by
@@ -43,8 +45,8 @@ def same_guess_chance(correlation: float, vocabulary: int, width: int | None = N
         return sum(weight * same_guess_chance(max(one, 0.0), vocabulary) for weight, one in around)
     if rho >= 1.0 - 1e-9:
         return 1.0
-    middle = np.arange(-1.0, _REACH, 0.02)
-    apart = np.arange(-8.0, 8.05, 0.1)
+    middle = np.arange(-1.0, _REACH, _MIDDLE)
+    apart = np.arange(-8.0, 8.1, _APART)
     half = math.sqrt(0.5 * (1.0 - rho))
     x = middle[:, None] + half * apart
     y = middle[:, None] - half * apart
@@ -56,7 +58,7 @@ def same_guess_chance(correlation: float, vocabulary: int, width: int | None = N
         both += 0.5 * end * weight / (2.0 * math.pi) * np.exp(_exponent(x, y, math.sin(angle)))
     above = special.ndtr(-x) + special.ndtr(-y) - both
     density = np.exp(_exponent(x, y, rho)) / (2.0 * math.pi * math.sqrt(1.0 - rho * rho))
-    area = 0.02 * 0.1 * 2.0 * half  # of dx dy, by half the sum and half the difference
+    area = _MIDDLE * _APART * 2.0 * half  # of dx dy, by half the sum and half the difference
     inside = np.log1p(-np.minimum(above, 1.0 - 1e-15))
     return float(min(1.0, vocabulary * area * np.sum(density * np.exp((vocabulary - 1) * inside))))
 
@@ -120,17 +122,18 @@ class TokenCounts:
 
     repeats: NDArray[np.int64]
     vocabulary: int
-    width: int
+    width: float
     r: float
     c: float
     kappa: float
 
     def same_guess(self) -> float:
         """P(two positions guess the same token)."""
-        chances, n = self.distribution(), float(self.repeats.sum())
+        chances, n = self.distribution, float(self.repeats.sum())
         k = np.arange(len(chances))
         return self.vocabulary * float(np.sum(chances * k * (k - 1.0))) / (n * (n - 1.0))
 
+    @functools.cached_property
     def distribution(self) -> Array:
         """P(N = k), k = 0, 1, …: how often a token of the vocabulary is guessed."""
         sizes, numbers = np.unique(self.repeats[self.repeats > 0], return_counts=True)
@@ -157,7 +160,7 @@ class TokenCounts:
     def draw(self, draws: int, seed: int) -> Array:
         """(draws, V) shares of guesses: independent counts of all tokens, given that they add up to n (to 1 %)."""
         total = int(self.repeats.sum())
-        steps = np.cumsum(self.distribution())
+        steps = np.cumsum(self.distribution)
         steps /= steps[-1]
         shares = np.empty((draws, self.vocabulary))
         for index in range(draws):
@@ -184,7 +187,7 @@ def _binomial(size: int, chances: Array) -> Array:
 class _Rows:
     """Rows of a head: how often one of them wins a position, over what the row and the token bring."""
 
-    width: int
+    width: float
     kappa: float
     common: float  # variance shared by all positions
     token: float  # by those of one token

@@ -1,0 +1,132 @@
+"""What features of positions share and how they scatter, theory.md (55): against plain loops and networks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import firstguess as fg
+from firstguess.network.network import Network
+from firstguess.theory.features import Parts, effective_width
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def zipf(tokens: int, n: int, seed: int) -> np.ndarray:
+    p = 1.0 / (np.arange(1, tokens + 1) + 2.7)
+    return np.random.default_rng(seed).choice(tokens, n, p=p / p.sum())
+
+
+def stream(ids: np.ndarray, width: int, depth: int, gain: float, seed: int) -> np.ndarray:
+    """A plain loop: residual blocks of even causal attention, with weights for values and output."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(int(ids.max()) + 1, width))[ids]
+    for _ in range(depth):
+        unit = x / np.sqrt((x**2).mean(-1, keepdims=True))
+        mean = unit.cumsum(1) / np.arange(1, ids.shape[1] + 1)[:, None]
+        x = x + gain * mean @ rng.normal(size=(width, width)) @ rng.normal(size=(width, width)) / width
+    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).reshape(-1, width)
+
+
+@pytest.mark.parametrize(("width", "depth", "gain"), [(48, 1, 3.0), (48, 2, 2.0), (64, 4, 2.0)])
+def test_scatter_of_correlations(width: int, depth: int, gain: float) -> None:
+    """All tokens different: the mean square of correlations between sequences, 24 networks.
+
+    Student's t of 1e-6, and 10 %: sources of scatter that are neither apart nor wholly together.
+    """
+    ids = np.arange(12 * 16).reshape(12, 16)
+    block = f"residual(scale={gain})[rmsnorm > attention(4, causal, by=uniform)]"
+    body = Network.parse(f"embed(1, vocabulary={ids.size}) > {depth} x [{block}] > rmsnorm", classes=2)
+    found = effective_width(body, ids, width)
+    window = np.arange(ids.size) // 16
+    apart = window[:, None] != window
+    squares = []
+    for seed in range(24):
+        x = stream(ids, width, depth, gain, seed)
+        squares.append(float(np.square((x @ x.T)[apart]).mean()))
+    error = float(np.std(squares, ddof=1)) / math.sqrt(24)
+    assert abs(1.0 / found - np.mean(squares)) <= stats.t.isf(5e-7, 23) * error + 0.1 / found
+    assert found < 0.9 * width  # not the scatter of independent units
+
+
+def test_an_embedding_alone_scatters_by_its_width() -> None:
+    ids = zipf(50, 64, 1).reshape(8, 8)
+    assert effective_width(Network.parse("embed(1) > positions(1) > layernorm", classes=2), ids, 96) == 96.0
+
+
+def test_parts_that_are_found_are_those_that_were_put_in() -> None:
+    """Own token, running mean of words, windows, and the rest: a covariance by loops, explained and drawn again."""
+    n, tokens, kinds = 40, 12, 60
+    ids = zipf(kinds, n * tokens, 3).reshape(n, tokens)
+    flat, window = ids.ravel(), np.arange(n * tokens) // tokens
+    same = (flat[:, None] == flat).astype(float)
+    mean = np.tril(np.ones((tokens, tokens))) / np.arange(1, tokens + 1)[:, None]
+    means = np.kron(np.eye(n), mean)
+    own_window = (window[:, None] == window).astype(float)
+    k = 0.3 * same + 0.35 * means @ same @ means.T + 0.15 * (means @ np.eye(n * tokens) @ means.T) * own_window
+    k += 0.1 * np.eye(n * tokens)
+    scale = np.sqrt(k.diagonal())
+    parts = Parts.between(k, ids, np.ones(ids.shape, bool), 1000, 64, causal=True)
+    assert parts.by_words == pytest.approx(0.7, abs=0.1)
+    x = parts.draw(ids, 4000, 0.0, np.random.default_rng(5)).astype(float)
+    drawn = x @ x.T / 4000
+    wanted = k / np.multiply.outer(scale, scale)
+    off = ~np.eye(n * tokens, dtype=bool)
+    left = (drawn - wanted)[off]
+    assert left.std() < 0.06, (
+        left.std()
+    )  # 0.016 of it are 4000 units; the scatter of all correlations is three times it
+    assert abs(left.mean()) < 0.01
+    assert wanted[off].std() > 2 * left.std()
+    np.testing.assert_allclose(drawn.diagonal().mean(), 1.0, atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("style", "init", "sizes", "shape"),
+    [
+        ("llama", "torch", (80, 2, 3500, 4, 2, 200), (72, 36)),
+        ("llama", "torch", (112, 3, 7000, 4, 4, 300), (110, 40)),
+        ("llama", "torch", (160, 5, 4500, 5, 5, 420), (90, 56)),
+        ("llama", "llama", (144, 3, 5500, 6, 3, 380), (84, 52)),
+        ("llama", "llama", (208, 2, 9000, 4, 4, 500), (120, 44)),
+        ("gpt2", "gpt2", (176, 5, 6500, 4, 4, 704), (100, 30)),
+    ],
+)
+def test_networks_of_six_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
+    """Hugging Face's models, 16 each: 3 standard errors, and 10 % that sums of parts and (52) leave out."""
+    transformers = pytest.importorskip("transformers")
+    size = dict(zip(("width", "depth", "vocabulary", "heads", "groups", "hidden"), sizes, strict=True))
+    ids = zipf(size["vocabulary"], shape[0] * shape[1], 11).reshape(shape)
+    net = fg.transformer(style, head="language", init=init, tied=False, **size)  # type: ignore[arg-type]
+    p = fg.predict(net, data=ids, width=size["width"]).guesses
+    common = {"vocab_size": size["vocabulary"], "tie_word_embeddings": False}
+    if style == "llama":
+        config = transformers.LlamaConfig(
+            hidden_size=size["width"], num_hidden_layers=size["depth"], num_attention_heads=size["heads"],
+            num_key_value_heads=size["groups"], intermediate_size=size["hidden"], **common,
+        )  # fmt: skip
+    else:
+        config = transformers.GPT2Config(
+            n_embd=size["width"], n_layer=size["depth"], n_head=size["heads"], n_inner=size["hidden"], **common
+        )
+    rows = []
+    for seed in range(16):
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForCausalLM.from_config(config).eval()
+        if init == "torch":
+            for module in model.modules():
+                if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+                    module.reset_parameters()
+        with torch.inference_mode():
+            parts = [model(some).logits.flatten(0, 1).argmax(1) for some in torch.from_numpy(ids).split(8)]
+        q = torch.bincount(torch.cat(parts), minlength=size["vocabulary"]).double() / ids.size
+        rows.append((float(torch.special.entr(q).sum().exp()), float((q == 0).sum())))
+    networks = np.array(rows)
+    for column, shown in enumerate((p.effective_support(), p.never())):
+        error = math.hypot(networks[:, column].std(ddof=1) / 4.0, shown.error)
+        assert abs(shown.mean - networks[:, column].mean()) <= 3 * error + 0.1 * shown.mean
