@@ -37,7 +37,9 @@ def test_models() -> None:
     assert model_name(make) == model_name(functools.partial(make)) == "make"
     assert model_name(backbone) == "backbone"
     assert model_name(own) == "own"
-    assert model_name(nn.Sequential(nn.Linear(3, 2))) == "model (nn.Sequential)"
+    assert model_name(nn.Sequential(nn.Linear(3, 2))) == "Sequential, 1 layer, 8 parameters"
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    assert model_name(model) == "Sequential, 2 layers, 9.6 k parameters"  # 64·128 + 128 + 128·10 + 10 = 9 610
 
 
 def test_data() -> None:
@@ -51,7 +53,8 @@ def test_data() -> None:
     assert data_name(loader) == "loader"
     assert data_name(DataLoader(Birds())) == data_name(Birds()) == "Birds"
     assert data_name(fg.data.blob(4, 2)) == "blob(n=4, d=2)"
-    assert data_name([[1.0]]) == "your data"
+    data = x = x_train.copy()
+    assert data_name([[1.0]]) == data_name(data) == data_name(x) == "your data"
 
 
 def test_a_diagnosis_has_both() -> None:

@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -87,6 +88,31 @@ def test_seconds_bound_what_passes_of_a_slow_model_take() -> None:
     loss = nn.CrossEntropyLoss()
     fg.diagnose(Counted(), (x, y), seconds=4, loss=loss, optimizer=torch.optim.SGD, lr=0.1, progress=False)
     assert Counted.slept < 4.0  # one pass of all points takes 2
+
+
+class Sleepy(nn.Module):
+    """A fifth of a second for a call, however few its points are, which is counted."""
+
+    slept = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(10, 40), nn.ReLU(), nn.Linear(40, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.2)
+        type(self).slept += 0.2
+        return self.net(x)
+
+
+@pytest.mark.parametrize(("ask", "allowed"), [(fg.diagnose, 1.1), (fg.explain_guess, 1.3)])
+def test_a_pass_of_a_fifth_of_the_time(ask: Any, allowed: float) -> None:
+    """A look, two calls that tell axes apart and two initializations; `explain_guess` times a look before."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(100, 10, generator=generator), torch.randint(0, 3, (100,), generator=generator)
+    Sleepy.slept = 0.0
+    ask(Sleepy(), (x, y), seconds=1, loss=nn.CrossEntropyLoss() if ask is fg.diagnose else None)
+    assert 0.8 < Sleepy.slept < allowed
 
 
 def test_causes_that_were_not_tried_say_what_they_need() -> None:

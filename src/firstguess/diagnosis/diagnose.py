@@ -57,7 +57,6 @@ from firstguess.diagnosis.session import (
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
-from firstguess.modules.call_model import fewer
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import OPTIONS, ModelOptions, settled
@@ -71,7 +70,7 @@ _KERNEL_POINTS = 1000
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS = 0.02, 0.34, 0.05, 0.1, 0.05, 0.1
 _LASTING, _COPIES, _ADVICE = 0.05, 0.1, 0.18
-_QUESTIONS, _PASSES, _LEAST = 0.05, 10, 16  # to loss, optimizer and copies: passes they take, points at least
+_QUESTIONS = 0.05  # to loss, optimizer and copies
 _AFTER_CAUSES = _EXPECT + _GRADIENTS + _QUESTIONS + _LASTING + _COPIES + 0.4 * _ADVICE  # for all that follows them
 _HEADS = 0.03  # within that for advice: centred heads
 
@@ -204,7 +203,7 @@ def diagnose(
             seconds=_EXPECT * seconds,
         ),
         quick=True,
-    ) or Expected(None, None, "it was interrupted")
+    ) or Expected(None, None, "it was left out")
     parts.tick(EXPECTED)
     gradients = parts.do(
         "gradients",
@@ -338,27 +337,19 @@ def _faults(
         optimizer = recipe(using.make, using.rate(math.nan) if named else None).make
     if subject.model is None:
         return find_faults(look, m)
-    batches, allowed = subject.batches, clock.share(_QUESTIONS)
-    points = sum(batch.size for batch in batches)
-    a_point = 0.0 if m is None else m.seconds / max(1, m.inits) / points  # a look is slow where it is the first call
-    if _PASSES * a_point * points > allowed:
-        few = int(allowed / (_PASSES * a_point))
-        if few < min(_LEAST, points):
-            found, notes = find_faults(look, m)
-            slow = f"a pass of {_LEAST} points takes {a_point * _LEAST:.1g} s"
-            return found, (*notes, f"faults that loss and optimizer show were not looked for: {slow}")
-        batches = fewer(batches, few)
+    points = sum(batch.size for batch in subject.batches)
     return find_faults(
         look,
         m,
         model=subject.model,
-        batches=batches,
+        batches=subject.batches,
         loss=asked["loss"] if callable(asked["loss"]) else None,
         optimizer=optimizer,
         loader=asked["loader"] if said or asked["loss"] is not None else None,
         steps=asked["steps"],
         logits=asked["logits"],
-        seconds=allowed,
+        seconds=clock.share(_QUESTIONS),
+        a_point=0.0 if m is None else m.seconds / max(1, m.inits) / points,  # a look is slow where it is the first call
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.faults import Fault, Loss, Optimizer
 
 _FEWEST = 64  # points that the budget does not go below
-_LEAST = 3  # initializations that are run whatever the budget
+_LEAST = 2  # initializations that are run whatever the budget
 _SHARE = 0.7  # of the budget that the main ensemble may use
 # Findings of the ensemble that a reader should know.
 _SAID = (
@@ -184,7 +184,7 @@ def explain_guess(
             help is asked of up to 200, while fewer leave it open.
         seed: Of the ensemble, and of dropout where the model is in train mode.
         points: At most this many data points; fewer for a slow model, which the notes then say.
-        seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
+        seconds: About how long this may take. A pass of the model and two initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
         options: Of `ModelOptions`, for the ensemble: init, logits, forward, mode, node, device, dtype, memory, strategy
@@ -265,7 +265,7 @@ def explain_guess(
     known |= checks.given(logits=logits) | {"mode": known.get("mode", "eval" if norms else "train")}
     known["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
-    engine = ModuleEngine(what, batches, seed=seed, **known)
+    engine = ModuleEngine(what, batches, seed=seed, seconds=seconds, cut=False, **known)
     findings = engine.run(0, 0).findings
     kinds = {finding.kind for finding in findings}
     fresh = "nothing" if FindingKind.NOTHING_FRESH in kinds else "part" if kinds & PARTLY else "all"
@@ -305,6 +305,7 @@ def explain_guess(
         untrained=_untrained(fresh, findings) if said_trained else "",
         seed=seed,
         seconds=max(0.25 * seconds, started + seconds - time.perf_counter()),
+        a_point=a_point,
     )
     notes += unasked
     seen = Observed(now, measurement, faults, bias, shifted, *pairs, fresh)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from firstguess.base.text import percent, percents, size_change_of, spaced
+from firstguess.base.text import percent, percents, rounded_off, size_change_of, spaced
 from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.answer import INTERRUPTED, TIME_WAS_UP, Answer, Trains, capital, in_steps
 from firstguess.diagnosis.causes import in_time, lines_of
@@ -76,9 +76,11 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
         ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
         ("γ of wide networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
     ):
-        around = "" if math.isnan(low) or math.isnan(high) else f" (95 %: {_number(low)} to {_number(high)})"
+        around = f" (95 %: {_number(low)} to {_number(high)})" if math.isfinite(low) and not math.isnan(high) else ""
+        if high < 0:
+            around += ", below 0: class means differ less than those of independent points would"
         if not math.isnan(gamma):
-            rows.append((label, f"{_number(gamma)}{around}"))
+            rows.append((label, f"{_number(rounded_off(gamma))}{around if rounded_off(gamma) else ''}"))
     if not math.isnan(verdict.gamma):
         rows.append(("initial guessing bias at all", m.bias_test.words))
     on = f"{spaced(m.inits)} initializations, {spaced(m.points)} points, {spaced(m.classes)} classes"

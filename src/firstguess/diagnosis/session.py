@@ -52,6 +52,7 @@ GRADIENT_POINTS = 256
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
 _TRAINED = "init device dtype trained redraw scale logits"  # those of copies in training
 _FEWEST = 16  # points that a short time does not go below
+_SLOWER = 4.0  # times as long as a forward: a look
 _LARGE = 1e8  # bytes of a model from which on there is one copy of it at a time
 _MEMBERS = 8  # initializations that should fit into the time: else there are fewer points
 
@@ -129,7 +130,8 @@ class Subject:
         wanted = seconds / _MEMBERS
         if look is None or self.model is None or not look.a_point * self._points > wanted:
             return ""  # a look is slower than a forward: where even that is fast enough, nothing has to be timed
-        most = self._points_within(wanted)
+        slow = look.a_point * _FEWEST > _SLOWER * wanted  # no need to time what cannot be fast enough
+        most = _FEWEST if slow else self._points_within(wanted)
         if most >= self._points:
             return ""
         total, self.batches = self._points, list(fewer(self.batches, most))
@@ -433,19 +435,21 @@ def attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# What a model and its data are called on the page: by the user's own names, never "Sequential" or "list".
+# What a model and its data are called on the page: by the user's own names, and by their size where these say nothing.
 
 _OURS = ("firstguess", "torch", "contextlib", "functools")  # packages whose names are not the user's
 _LIBRARIES = ("torch", "builtins", "numpy", "pandas", "datasets", "functools", "collections")
+_SAY_NOTHING = ("", "model", "net", "network", "m", "data", "x", "X", "inputs")  # names of variables
 
 
 def model_name(what: object) -> str:
-    """A description's own text; the name of a class of the user's, or of a function; else of the caller's variable.
+    """A description's own text; the name of a class of the user's, or of a function; else of the caller's variable, or
+    what kind of model it is and how large, where that is "model".
 
     >>> model_name("dense > relu > dense"), model_name(nn.Sequential)
     ('dense > relu > dense', 'Sequential')
-    >>> model_name(nn.Sequential(nn.Linear(3, 2)))
-    'model (nn.Sequential)'
+    >>> model_name(nn.Sequential(nn.Linear(30, 50), nn.ReLU(), nn.Linear(50, 2)))
+    'Sequential, 2 layers, 1.7 k parameters'
     """
     if isinstance(what, (str, Network)):
         return str(what)
@@ -458,9 +462,23 @@ def model_name(what: object) -> str:
     if isinstance(what, nn.Module) and not _is_from(kind, _LIBRARIES):
         return kind.__name__
     own = variable(what)
-    if own:
-        return own
-    return f"model (nn.{kind.__name__})" if isinstance(what, nn.Module) else "model"
+    if own not in _SAY_NOTHING or not isinstance(what, nn.Module):
+        return own or "model"
+    layers = sum(any(True for _ in module.parameters(recurse=False)) for module in what.modules())
+    if not layers or is_lazy(what):
+        return kind.__name__
+    each = "1 layer" if layers == 1 else f"{layers} layers"
+    return f"{kind.__name__}, {each}, {_short(sum(p.numel() for p in what.parameters()))} parameters"
+
+
+def _short(count: int) -> str:
+    """
+    >>> _short(740), _short(9610), _short(11_200_000)
+    ('740', '9.6 k', '11 M')
+    """
+    power = min((len(str(count)) - 1) // 3, 3)
+    value = count / 1000**power
+    return f"{value:.{0 if power == 0 or value >= 10 else 1}f} {' kMG'[power]}".rstrip()
 
 
 def data_name(data: object) -> str:
@@ -479,7 +497,7 @@ def data_name(data: object) -> str:
     own = variable(data) or variable(inner)
     if not own and isinstance(data, (tuple, list)) and data:
         own = variable(data[0])  # (x, y), written in the call
-    return own or "your data"
+    return "your data" if own in _SAY_NOTHING else own
 
 
 def variable(value: object) -> str:

@@ -119,7 +119,8 @@ class ModuleEngine:
             is called once per initialization.
         batches: From `firstguess.data.collect`.
         seed: Member i depends on (seed, i) only.
-        seconds: What two members should fit into: else all get fewer points, one batch at least, and a finding says so.
+        seconds: What two members should fit into: else all get fewer points, one batch at least, and a finding says so
+            (`cut=False`: all points stay, and only trials are fewer).
         options: `ModelOptions`, as `settled` leaves them. Large batches are split, and vmap takes fewer members, to
             stay below `memory`; without a `strategy` channels last are tried for images, too.
 
@@ -138,6 +139,7 @@ class ModuleEngine:
         *,
         seed: int = 0,
         seconds: float = math.inf,
+        cut: bool = True,
         **options: Unpack[ModelOptions],
     ) -> None:
         self._seconds, self._deadline = seconds, time.perf_counter() + seconds
@@ -162,7 +164,7 @@ class ModuleEngine:
         self._findings: dict[Finding, None] = dict.fromkeys((*self._source.findings, *left_aside(self._batches)))
         self.classes = self.points = 0
         self._a_pass = 0.0  # seconds of the latest trial
-        self._fitted = seconds == math.inf
+        self._fitted = seconds == math.inf or not cut
         self._ending: Ending = ""
         self._endings: set[Ending] = set()
         self._state_bytes = 0

@@ -190,8 +190,8 @@ def measure(
     elif callable(what) or is_source(what):
         if width != WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
-        if seconds is not None and not is_source(what):  # whoever has a source has chosen its points
-            known["seconds"] = float(seconds)
+        if seconds is not None:  # whoever has a source has chosen its points
+            known |= {"seconds": float(seconds), "cut": not is_source(what)}
         engine, origin, note = of_module(what, data, points, batch_size, known)
         if classes is not None and classes != engine.classes:
             raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")

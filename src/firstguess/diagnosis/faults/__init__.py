@@ -22,9 +22,12 @@ from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.faults.order import arranged, is_symptom
 from firstguess.diagnosis.faults.patient import FaultRemark, Loss, NotAsked, Optimizer, Patient, check_loss
 from firstguess.ensemble.measurement import Measurement
+from firstguess.modules.call_model import fewer
 from firstguess.modules.hooks.examination import Examination, examine
 from firstguess.modules.hooks.session import Snapshot
 from firstguess.modules.outputs import Pick
+
+_PASSES, _LEAST = 10, 16  # that questions take, at least; points that they need
 
 Question: TypeAlias = Callable[[Seen], "Fault | Iterator[Fault] | None"]
 
@@ -117,11 +120,13 @@ def find_faults(
     untrained: str = "",
     seed: int = 0,
     seconds: float = 10.0,
+    a_point: float = 0.0,
 ) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     """Name the faults of a model that was looked at once, headline first, and what could not be asked.
 
     `measurement` is of its initializations, `trained` a look with BatchNorms in train mode; `model` (an instance, or
     what makes one) and `batches` with labels as the loss gets them are needed for what `loss` and `optimizer` tell.
+    `a_point`: seconds of a pass per point; questions are asked with fewer points, or not at all, where that is long.
     """
     if look is None:
         return (), ()
@@ -129,6 +134,12 @@ def find_faults(
     seen = Seen(look, measurement, is_notable(now.fractions, now.points - now.lost), trained)
     if model is None or not batches:
         return arranged(faults_of(seen)[0]), ()
+    points = sum(batch.size for batch in batches)
+    if _PASSES * a_point * points > seconds:
+        if (few := int(seconds / (_PASSES * a_point))) < min(_LEAST, points):
+            slow = f"a pass of {_LEAST} points takes {a_point * _LEAST:.1g} s"
+            return arranged(faults_of(seen)[0]), (f"faults that loss and optimizer show were not looked for: {slow}",)
+        batches = fewer(batches, few)
     patient = Patient(
         model, batches, loss, optimizer, loader, dataset, reference, steps, logits, untrained, seed, seconds
     )

@@ -170,7 +170,7 @@ class Patient:
             return _scalar(self.loss)
         y, out = self.batch.labels, self._shape
         if y is None:
-            raise NotAsked("there are no labels")
+            raise NotAsked("")
         if not y.is_floating_point() and len(out) == y.ndim + 1 and out[1] > int(y.max()):
             return F.cross_entropy
         if set(y.unique().tolist()) <= {0, 1} and math.prod(out) == y.numel():
@@ -185,7 +185,7 @@ class Patient:
     @property
     def labels(self) -> torch.Tensor:
         if self.batch.labels is None:
-            raise NotAsked("there are no labels")
+            raise NotAsked("")
         return self.batch.labels
 
     def loss_of(self, out: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
