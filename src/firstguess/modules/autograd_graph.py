@@ -172,20 +172,8 @@ def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPla
     }
     inputs = replace(batch, inputs=replaced(batch.inputs, floats))
     required = [(p, p.requires_grad) for p in model.parameters()]
-    tracer: _StepTracer | None = None
-
-    def enter(name: str, module: nn.Module, tensor: torch.Tensor | None) -> None:
-        nonlocal tracer
-        if tracer is None:
-            tracer = _StepTracer(plan, given)
-        tracer.enter(name, module, tensor)
-
-    def leave(name: str, tensor: torch.Tensor | None, output: Any) -> None:
-        if tracer is not None:
-            tracer.leave(name, tensor, output)
-
-    given: dict[Any, torch.Tensor] = floats
-    hooks = hooked(model, enter=enter, leave=leave)
+    tracer = _StepTracer(plan, floats)
+    hooks = hooked(model, enter=tracer.enter, leave=tracer.leave)
     with torch.inference_mode(False), torch.enable_grad(), hooks, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a user's code about gradients, which nobody asked for here
         for parameter, _ in required:
@@ -196,9 +184,9 @@ def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPla
         finally:
             for parameter, before in required:
                 parameter.requires_grad_(before)
-        if tracer is not None:
+        if plan.order:
             tracer.output(result)
-    return plan, (tracer.largest if tracer is not None else 1) // batch.size
+    return plan, tracer.largest // batch.size
 
 
 def _tensors(output: Any) -> Iterator[torch.Tensor]:

@@ -28,6 +28,8 @@ Scheduler: TypeAlias = "Callable[[optim.Optimizer], Any]"
 Schedule: TypeAlias = "float | Callable[[int], float] | None"
 
 NAMED: dict[str, type[optim.Optimizer]] = {"adam": optim.Adam, "sgd": optim.SGD, "gd": optim.SGD}
+_AN_OPTIMIZER = "optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)"
+_A_SCHEDULER = "scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)"
 # What these do to a weight depends on its own gradients only, so that a stack of members is a larger parameter.
 _ELEMENTWISE = (
     optim.SGD,
@@ -149,12 +151,8 @@ def recipe(optimizer: Any, lr: Any, weight_decay: float = 0.0, scheduler: Any = 
     if rate is not None and scheduler is not None:
         raise InvalidInput("one schedule", got="a scheduler, and lr as a function of the step", where="lr")
     if scheduler is not None and not callable(scheduler):
-        raise InvalidInput(
-            "a function of an optimizer",
-            got=f"a {type(scheduler).__name__}",
-            where="scheduler",
-            hint="scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)",
-        )
+        got = f"a {type(scheduler).__name__}"
+        raise InvalidInput("a function of an optimizer", got=got, where="scheduler", hint=_A_SCHEDULER)
     options: dict[str, Any] = {} if lr is None else {"lr": lr if rate is None else rate(0)}
     if weight_decay:
         options["weight_decay"] = weight_decay
@@ -188,36 +186,30 @@ def recipe(optimizer: Any, lr: Any, weight_decay: float = 0.0, scheduler: Any = 
             "an optimizer: a name, a class of torch.optim, or a function of parameters",
             got=f"a {type(cast('object', optimizer)).__name__}",
             where="optimizer",
-            hint="optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)",
+            hint=_AN_OPTIMIZER,
         )
     return Recipe(partial(_made, made, options), rate, scheduler)
 
 
-def _made(make: Any, options: dict[str, Any], parameters: list[nn.Parameter]) -> optim.Optimizer:
+def _tried(make: Callable[[], Any], expected: str, where: str, hint: str) -> Any:
+    """What a user's function makes, or one clear error."""
     try:
-        found = make(parameters, **options)
+        return make()
     except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            "an optimizer that can be made of the model's parameters",
-            got=f"{type(error).__name__}: {error}",
-            where="optimizer",
-            hint="optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)",
-        ) from error
+        raise InvalidInput(expected, got=f"{type(error).__name__}: {error}", where=where, hint=hint) from error
+
+
+def _made(make: Any, options: dict[str, Any], parameters: list[nn.Parameter]) -> optim.Optimizer:
+    expected = "an optimizer that can be made of the model's parameters"
+    found = _tried(lambda: make(parameters, **options), expected, "optimizer", _AN_OPTIMIZER)
     if not isinstance(found, optim.Optimizer):
         raise InvalidInput("a function that returns an optimizer", got=f"a {type(found).__name__}", where="optimizer")
     return found
 
 
 def _scheduler(make: Scheduler, optimizer: optim.Optimizer) -> Any:
-    try:
-        found = make(optimizer)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            "a function that makes a scheduler of an optimizer",
-            got=f"{type(error).__name__}: {error}",
-            where="scheduler",
-            hint="scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)",
-        ) from error
+    expected = "a function that makes a scheduler of an optimizer"
+    found = _tried(lambda: make(optimizer), expected, "scheduler", _A_SCHEDULER)
     if isinstance(found, optim.lr_scheduler.ReduceLROnPlateau) or not hasattr(found, "step"):
         raise InvalidInput(
             "a scheduler that is stepped without a score", got=f"a {type(found).__name__}", where="scheduler"

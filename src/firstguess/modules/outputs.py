@@ -39,7 +39,13 @@ def find_logits(output: Any, pick: Pick) -> torch.Tensor:
         floats = [name for name, value in named.items() if is_float(value)]
         if len(floats) == 1 and not hasattr(output, "last_hidden_state"):
             return named[floats[0]]
-        raise _unclear(list(named), "logits")
+        names = list(named)
+        raise InvalidInput(
+            "logits in the model's output",
+            got=f"{names}",
+            where="the model's output",
+            hint=f"logits={names[0]!r}, or a model with a classification head" if names else "a model with a head",
+        )
     if hasattr(output, "logits"):
         return _tensor(output.logits, None)
     if isinstance(output, (tuple, list)) and output:
@@ -68,15 +74,6 @@ def _picked(output: Any, pick: str | int | Callable[[Any], torch.Tensor]) -> Any
         raise InvalidInput(
             f"an output that logits={pick!r} picks from", got=f"{names}", where="the model's output"
         ) from error
-
-
-def _unclear(names: list[str], word: str) -> InvalidInput:
-    return InvalidInput(
-        f"{word} in the model's output",
-        got=f"{names}",
-        where="the model's output",
-        hint=f"logits={names[0]!r}, or a model with a classification head" if names else "a model with a head",
-    )
 
 
 def _tensor(value: Any, pick: Pick) -> torch.Tensor:
@@ -167,7 +164,8 @@ def check_classes_known(raw: torch.Tensor, batch: Batch, pick: Pick, head: torch
     shape = tuple(raw.shape)
     if len(shape) < 3 or callable(pick) or _axis_by_labels(shape, batch.labels) is not None:
         return
-    if head is not None and tuple(head.shape) == shape and (head.data_ptr() != raw.data_ptr() or _alike(head, raw)):
+    other = head is not None and (head.data_ptr() != raw.data_ptr() or head.stride() == raw.stride())
+    if head is not None and tuple(head.shape) == shape and other:
         return
     tokens = [leaf for leaf in leaves(batch.inputs).values() if leaf.ndim == 2 and not leaf.is_floating_point()]
     if any(leaf.shape[1] == shape[1] != shape[2] for leaf in tokens):
@@ -180,10 +178,6 @@ def check_classes_known(raw: torch.Tensor, batch: Batch, pick: Pick, head: torch
         hint=f"labels with a class at every position, logits=lambda output: {output}.movedim(1, -1) for classes on "
         f"axis 1, as CrossEntropyLoss has them, or logits=lambda output: {output} for the last axis",
     )
-
-
-def _alike(x: torch.Tensor, other: torch.Tensor) -> bool:
-    return x.stride() == other.stride()
 
 
 def contrasts(rows: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe
 from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
 from firstguess.modules.guard import IsolatedRandomness, differentiable, own_copy, restored
-from firstguess.modules.members.initializers import BATCH_NORMS, Init, Redrawn
+from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.members.sources import source_of
 from firstguess.modules.optimizers import (
     Logits,
@@ -110,19 +110,12 @@ class StackedMembers:
     def _each(self, points: Labelled, rows: torch.Tensor | slice, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Every member's loss and logits on its own `rows`, or on those that all share."""
 
-        def one(tensors: dict[str, torch.Tensor], own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return self._objective.loss(self._with(tensors), *points.rows(own, size))
+        def one(tensors: dict[str, torch.Tensor], own: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor]:
+            mine = {name: tensors[first] for name, first in self._places if first in tensors}
+            return self._objective.loss(Functional(self._model, mine), *points.rows(own, size))
 
-        def shared(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-            return self._objective.loss(self._with(tensors), *points.rows(rows, size))
-
-        tensors = {**self.parameters, **self._fixed}
-        if isinstance(rows, slice):
-            return vmap(shared, randomness="error")(tensors)
-        return vmap(one, randomness="error")(tensors, rows)
-
-    def _with(self, tensors: dict[str, torch.Tensor]) -> nn.Module:
-        return Functional(self._model, {name: tensors[first] for name, first in self._places if first in tensors})
+        axes = (0, None if isinstance(rows, slice) else 0)
+        return vmap(one, axes, randomness="error")({**self.parameters, **self._fixed}, rows)
 
 
 _GROUP = 16  # members of one vmapped step, at most: more only enlarge what has to stay in cache
@@ -144,7 +137,8 @@ class ModuleTrainer:
         batch: Size of mini-batches; None: all points.
         loss: "cross-entropy", "squared", or a function of what the model returns and the labels, averaged over points.
         strategy: "loop", "vmap", or "auto": vmap where the first steps show it to be faster.
-        inits: How many there will be. The rest is as for `measure`.
+        inits: How many there will be.
+        source: Of `source_of`: init, redraw, scale, trained, device, dtype.
     """
 
     def __init__(
@@ -158,24 +152,17 @@ class ModuleTrainer:
         batch: int | None = None,
         loss: Loss = "cross-entropy",
         logits: Pick = None,
-        init: Init = None,
-        redraw: Redrawn = None,
-        scale: float = 1.0,
-        trained: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
         strategy: Strategy = "auto",
         threads: int | None = None,
         inits: int | None = None,
+        **source: Any,
     ) -> None:
         self._seed = check_seed(seed)
         self._batch = None if batch is None or batch >= train.n else int(batch)
         self._objective = Objective(train, held, loss, logits)
         self._recipe = recipe
         few = [part(train.batch, 0, min(train.n, self._batch or train.n))]
-        self._source = source_of(
-            what, few, init=init, device=device, dtype=dtype, trained=trained, redraw=redraw, scale=scale, logits=logits
-        )
+        self._source = source_of(what, few, logits=logits, **source)
         self.findings = (*self._source.findings, *left_aside([train.batch]))
         self._lock = threading.RLock()
         self._running = self._before = 0

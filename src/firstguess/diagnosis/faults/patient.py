@@ -160,10 +160,6 @@ class Patient:
             return find_logits(self._call(model, batch or self.batch, copies=True), self.pick)
 
     @cached_property
-    def known_loss(self) -> bool:
-        return self.loss is not None
-
-    @cached_property
     def objective(self) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         """The user's loss; without one, the cross-entropy that goes with outputs and labels."""
         if self.loss is not None:

@@ -17,9 +17,11 @@ from scipy import special
 from torch import nn
 
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.members.initializers import BY_CONSTRUCTOR, RUNNING_NORMS, in_float
+from firstguess.modules.members.initializers import RUNNING_NORMS, in_float
 from firstguess.modules.members.weight_statistics import SHAPED, Numbers, differs, fitting, orthogonal_gains, sampled
 
+# What to do to be sure of how a class draws its weights, in Python and in the shell.
+BY_CONSTRUCTOR = "pass the class, or a function that builds the model, to run its constructor itself"
 ALPHA = 1e-6  # how often a model as its initializers draw it is said to be another, by a test of any of its parameters
 _EQUAL = 1e-7  # chance, from which on equal entries are no accident
 _CLOSE = 0.005  # relative, for values that were bfloat16 once

@@ -20,8 +20,6 @@ from torch.nn.utils.weight_norm import WeightNorm
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 
-# What to do to be sure of how a class draws its weights, in Python and in the shell.
-BY_CONSTRUCTOR = "pass the class, or a function that builds the model, to run its constructor itself"
 Init: TypeAlias = "str | tuple[float, float] | Callable[[nn.Module], Any] | None"
 
 _NAMED: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -22,6 +22,7 @@ from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import (
     ALPHA,
+    BY_CONSTRUCTOR,
     Adjustment,
     InitializerStatistics,
     ObservedWeights,
@@ -37,7 +38,6 @@ from firstguess.modules.members.infer_initializer import (
     random_vectors,
 )
 from firstguess.modules.members.initializers import (
-    BY_CONSTRUCTOR,
     Init,
     Initializer,
     RedrawnPart,

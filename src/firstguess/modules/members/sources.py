@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, TypeVar
@@ -82,21 +83,17 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class Setup:
     """What is done to a model before it is used: device, type, dropout off, BatchNorm by `mode`, weights × `scale`."""
 
-    def __init__(
-        self,
-        mode: Mode,
-        device: torch.device | None,
-        dtype: torch.dtype | None,
-        forward: Forward,
-        logits: Forward | None = None,
-        scale: float = 1.0,
-        repaired: Forward | None = None,
-    ) -> None:
-        self.mode, self.device, self.dtype, self.forward = mode, device, dtype, forward
-        self.logits, self.scale, self.repaired = logits or forward, scale, repaired
+    mode: Mode
+    device: torch.device | None
+    dtype: torch.dtype | None
+    forward: Forward
+    logits: Forward | None = None
+    scale: float = 1.0
+    repaired: Forward | None = None
 
     def __call__(self, model: nn.Module) -> nn.Module:
         if self.moves:
@@ -168,7 +165,7 @@ class Instance:
         """The parameters that make the logits; `sure`: or an error."""
         try:
             with IsolatedRandomness(0), restored(model, parameters=False):
-                return head_of(model, self._setup.logits)
+                return head_of(model, self._setup.logits or self._setup.forward)
         except Exception as error:  # of a user's model
             if not sure:
                 return set()

@@ -10,8 +10,7 @@ from typing import Any, cast
 from torch import fx, nn
 
 from firstguess.modules.read import dispatch
-from firstguess.modules.read.context import Modules, ParameterDraws
-from firstguess.modules.read.dispatch import is_whole
+from firstguess.modules.read.dispatch import Modules, ParameterDraws, is_whole
 from firstguess.modules.read.result import Part, Unread
 from firstguess.modules.read.tracing import Traced, path_of, trace
 from firstguess.network.activations.registry import activation

@@ -42,28 +42,10 @@ def multihead(builder: Builder, path: str, *, causal: bool) -> Piece:
     if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
         raise builder.stop(path, "keys or values of other widths, or more keys than tokens")
     dot, width = f"{path}." if path else "", module.embed_dim
-    bias = None if module.in_proj_bias is None else f"{dot}in_proj_bias"
-    three = tuple(
-        Matrix(
-            path,
-            "MultiheadAttention",
-            ModelTensor(f"{dot}in_proj_weight", rows=(i * width, (i + 1) * width)),
-            None if bias is None else ModelTensor(bias, rows=(i * width, (i + 1) * width)),
-            width,
-            width,
-        )
-        for i in range(3)
-    )
-    out = module.out_proj
-    last = Matrix(
-        f"{dot}out_proj",
-        type(out).__name__,
-        ModelTensor(f"{dot}out_proj.weight"),
-        None if out.bias is None else ModelTensor(f"{dot}out_proj.bias"),
-        width,
-        width,
-    )
-    return builder.attention(path, (three[0], three[1], three[2]), last, module.num_heads, causal=causal)
+    bias = None if module.in_proj_bias is None else ModelTensor(f"{dot}in_proj_bias")
+    fused = Matrix(path, "MultiheadAttention", ModelTensor(f"{dot}in_proj_weight"), bias, 3 * width, width)
+    last = builder.matrix(f"{dot}out_proj")
+    return builder.attention(path, fused.thirds(), last, module.num_heads, causal=causal)
 
 
 def encoder_layer(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
@@ -263,14 +245,11 @@ def _rope(config: Any) -> dict[str, Any]:
 def _block(builder: Builder, path: str, block: Any, family: TrunkPaths, config: Any) -> list[Piece]:
     """Attention and MLP. Keys and values may be fewer than queries, and tokens may attend to the last ones only."""
     at = next(layout for layout in family.layouts if _at(block, layout.three.split()[0]) is not None)
-    three = [builder.matrix(f"{path}.{name}") for name in at.three.split()]
-    if len(three) == 1:
-        width = three[0].inputs
-        three = [three[0].part(j * width, (j + 1) * width) for j in range(3)]
+    query, *others = (builder.matrix(f"{path}.{name}") for name in at.three.split())
     rotary = family is _LLAMA
     attention = builder.attention(
         f"{path}.{at.attention}",
-        (three[0], three[1], three[2]),
+        (query, others[0], others[1]) if others else query.thirds(),
         builder.matrix(f"{path}.{at.out}"),
         int(config.num_attention_heads),
         causal=rotary or family is _GPT2 or (family is _BERT and bool(config.is_decoder)),

@@ -14,7 +14,7 @@ from torch import nn
 
 from firstguess.modules.members.initializers import is_hugging_face_conv1d
 from firstguess.modules.members.weight_statistics import Numbers
-from firstguess.modules.read.context import Modules, estimate, favourites
+from firstguess.modules.read.dispatch import Modules, estimate, favourites
 from firstguess.modules.read.result import Part
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
@@ -82,6 +82,11 @@ class Matrix:
         bias = None if self.bias is None else ModelTensor(self.bias.name, rows=(start, stop))
         weight = ModelTensor(self.weight.name, self.weight.transposed, (start, stop))
         return Matrix(self.path, self.kind, weight, bias, stop - start, self.inputs)
+
+    def thirds(self) -> tuple[Matrix, Matrix, Matrix]:
+        """Queries, keys and values of a layer for all of them, one after another."""
+        size = self.inputs
+        return self.part(0, size), self.part(size, 2 * size), self.part(2 * size, 3 * size)
 
 
 @dataclass(frozen=True)
