@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import firstguess as fg
-from firstguess import figures
-from firstguess_papers import library
+from firstguess_papers.charts import dots, lines
 from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, below, entry, same, stated
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_simulation import mean, ratio
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
@@ -65,7 +64,6 @@ def tokens_shared(run: Run) -> Outcome:
     own: dict[str, tuple[Number, Number]] = {}
     averaged: dict[str, tuple[Number, Number]] = {}
     rows: list[dict[str, Any]] = []
-    panels: dict[str, list[library.Dot]] = {"their own read-out": [], "mean over tokens": []}
     for style, (kind, label) in STYLES.items():
         patch: dict[str, Any] = {"patch": 8} if style == "vit" else {}
         net = fg.transformer(style, depth=depth, width=width, heads=4, **patch)  # type: ignore[arg-type]
@@ -78,44 +76,23 @@ def tokens_shared(run: Run) -> Outcome:
             name = f"{label.partition(' (')[0]}, {how}"
             members = drawn(run, name, one, x, width=width, inits=inits, read_outs=read_outs)
             found[how] = [members.gamma(0), members.gamma(1)]
-            for index, (heading, read) in enumerate(zip(panels, read_outs, strict=True)):
+            for index, read in enumerate(read_outs):
                 gamma, share = predicted(run, f"{name}, {read}", one, x, width=width, read_out=read)
-                most = members.largest(index)
-                panels[heading].append(library.Dot(label, f"measured, {how}", most.value, most.error))
-                panels[heading].append(library.Dot(label, f"predicted, {how}", share))
                 rows.append(
-                    {"model": label, "read_out": read, "how": how, "gamma": found[how][index].value,
-                     "gamma_error": found[how][index].error, "gamma_predicted": gamma, "largest": most.value,
-                     "largest_error": most.error, "largest_predicted": share}
+                    {"model": label, "read_out": read, "how": how, "gamma": found[how][index],
+                     "gamma_predicted": gamma, "largest": members.largest(index), "largest_predicted": share}
                 )  # fmt: skip
         own[label], averaged[label] = zip(found[AS_IS], found[WITHOUT], strict=True)
     judged = judge_shared(own, averaged)
-    kept = ", ".join(_left(averaged))
-    so = "Without positions, CLS, BOS and types little of real transformers' bias is left"
-    chart = library.dots_chart(
-        panels,
-        title=stated(
-            judged.verdict.startswith("holds") or None,
-            f"{so}, but in the mean of {kept}'s tokens" if kept else so,
-            "Real transformers with and without what their sequences share",
-        ),
-        subtitle=[
-            f"Largest share of ten classes among {n} random sequences (even guesses: {100 * _even(n):.0f} %); {inits} "
-            f"networks of {depth} blocks, width {width}, ± 2 s.e. In brackets: what sequences share."
-        ],
-        x_title="Average largest share",
-        x_domain=(0.0, 1.0),
-        percent=True,
-        columns=2,
-        width=330,
-    )
-    return Outcome([judged], {"shared": columns(rows)}, {"shared": chart}, ["Sizes are ours; starts are the models'."])
-
-
-def _even(n: int) -> float:
-    """The average largest share of ten classes among n points that guess evenly and alone."""
-    counts = np.random.default_rng(0).multinomial(n, [1 / CLASSES] * CLASSES, size=20_000)
-    return float(counts.max(axis=1).mean()) / n
+    chart = dots(
+        [row | {"panel": "mean over tokens" if row["read_out"] == "mean" else "their own read-out"} for row in rows],
+        "model", "largest", by="how", panel="panel", theory="largest_predicted", x_domain=(0.0, 1.0), percent=True,
+        x_title="Average largest share of ten classes",
+    )  # fmt: skip
+    notes = ["Sizes are ours; starts are the models'."]
+    return Outcome([judged], {"shared": columns(rows)}, {"shared": chart}, notes, {
+        "shared": "Without positions, CLS, BOS and types little of real transformers' bias is left",
+    })  # fmt: skip
 
 
 def _left(found: Mapping[str, tuple[Number, Number]]) -> list[str]:
@@ -169,32 +146,16 @@ def tokens_own(run: Run) -> Outcome:
     for part in PARTS:
         hits, gamma = _own(run, part, ids, width, vocabulary, inits)
         found.append((part, gamma, hits))
-        rows.append({"shared": part, "gamma": gamma.value, "gamma_error": gamma.error, "own": hits.value,
-                     "own_error": hits.error, "predicted": chance})  # fmt: skip
+        rows.append({"shared": part, "gamma": gamma, "own": hits, "predicted": chance})
     judged = judge_own(found, chance)
-    gammas, shares = [g.value for _, g, _ in found], [h for _, _, h in found]
-    chart = figures.lines_chart(
-        [
-            library.Series("predicted: ∫φ(t−z)Φ(t)^(V−1) dt", gammas, [chance] * len(gammas), mark="line"),
-            library.Series("networks", gammas, [h.value for h in shares], [h.error for h in shares], mark="points"),
-        ],
-        title=stated(
-            judged.verdict == "holds" or None,
-            f"A tied head guesses its own input with {100 * chance:.0f} %, whatever γ is",
-            "How often a tied head guesses its own input, by γ",
-        ),
-        subtitle=[
-            f"Own logit z = {_SHIFT:g} standard deviations higher in all; width {width}, vocabulary {vocabulary}, "
-            f"{inits} networks each, ± 2 s.e."
-        ],
-        x_title="γ of two tokens",
-        y_title="Share of tokens that guess themselves",
-        x_scale="symlog",
-        y_domain=(0.0, 1.0),
-        percent=True,
-        width=620,
-    )
-    return Outcome([judged], {"own": columns(rows)}, {"own": chart}, ["Networks and sizes are ours."])
+    chart = lines(
+        [row | {"name": "networks", "γ of two tokens": row["gamma"].value} for row in rows], "γ of two tokens", "own",
+        theory="predicted", y_title="Share of tokens that guess themselves", x_scale="symlog", y_domain=(0.0, 1.0),
+        percent=True, dodge=False, width=620,
+    )  # fmt: skip
+    return Outcome([judged], {"own": columns(rows)}, {"own": chart}, ["Networks and sizes are ours."], {
+        "own": "A tied head guesses its own input as often whatever γ is",
+    })  # fmt: skip
 
 
 def judge_own(found: Sequence[tuple[float, Number, Number]], chance: float) -> Entry:

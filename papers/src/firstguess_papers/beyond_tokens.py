@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from firstguess import figures
-from firstguess_papers import library
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_simulation import mean
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
@@ -75,7 +74,6 @@ def tokens_norm(run: Run) -> Outcome:
     shares: dict[str, list[Number]] = {}
     floors: dict[str, list[Number]] = {}
     rows: list[dict[str, Any]] = []
-    panels: dict[str, list[library.Series]] = {}
     for word, place in _PLACES.items():
         for gated in (False, True):
             name = f"{word}, {'gated SiLU' if gated else 'GELU'}"
@@ -89,50 +87,27 @@ def tokens_norm(run: Run) -> Outcome:
                 floors[name] = [found[norm].gamma(i) for norm in found for i in range(len(depths))]
             else:
                 ratios[name] = [gamma_ratio(one, other, i) for i in range(len(depths))]
-            lines = [
+            theory = [
                 predicted(run, f"{name}, {k} blocks", Design(name, place, "layernorm", gated).network(k, width), x,
                           width=width)[0]
                 for k in depths
             ]  # fmt: skip
-            panels[name] = [library.Series("predicted, either norm", depths, lines, mark="line")]
-            for norm, label in (("layernorm", "LayerNorm"), ("rmsnorm", "RMSNorm")):
-                gammas = [found[norm].gamma(i) for i in range(len(depths))]
-                panels[name].append(
-                    library.Series(label, depths, [g.value for g in gammas], [g.error for g in gammas], mark="points")
-                )
-                rows += [
-                    {"design": name, "norm": label, "blocks": k, "gamma": g.value, "gamma_error": g.error,
-                     "predicted": line, "largest": found[norm].largest(i).value}
-                    for i, (k, g, line) in enumerate(zip(depths, gammas, lines, strict=True))
-                ]  # fmt: skip
+            rows += [
+                {"design": name, "norm": label, "blocks": k, "gamma": found[norm].gamma(i), "predicted": theory[i],
+                 "largest": found[norm].largest(i).value}
+                for norm, label in (("layernorm", "LayerNorm"), ("rmsnorm", "RMSNorm")) for i, k in enumerate(depths)
+            ]  # fmt: skip
     judged = judge_norm(depths, ratios, floors, shares)
-    worst = max((abs(r.value - 1.0), r) for values in ratios.values() for r in values)[1]
-    chart = figures.lines_chart(
-        panels,
-        title=stated(
-            judged.verdict == "holds" or None,
-            f"In transformers LayerNorm and RMSNorm are the same: γ differs by {100 * abs(worst.value - 1):.1f} % "
-            "at most",
-            f"LayerNorm and RMSNorm in transformers: γ with one is {worst.value:.3f} of that with the other, at the "
-            "worst",
-        ),
-        subtitle=[
-            f"γ of one token; {n} sequences of {length} different tokens, width {width}, {inits} networks each (bars "
-            "± 2 s.e.), the same weights with both norms."
-        ],
-        x_title="Blocks",
-        y_title="Drift ratio γ",
-        x_scale="log",
-        dodge=True,
-        columns=2,
-        width=430,
-        height=220,
-    )
+    chart = lines(
+        rows, "blocks", "gamma", by="norm", panel="design", theory="predicted", x_title="Blocks",
+        y_title="Drift ratio γ of a token", x_scale="log", width=430, height=220,
+    )  # fmt: skip
     return Outcome(
         [judged],
         {"norms": columns(rows)},
         {"norms": chart},
         ["Sizes are ours. Blocks of one network are read one after the other: errors of different depths go together."],
+        {"norms": Holds("In transformers LayerNorm and RMSNorm are the same", verdicts=("holds",))},
     )
 
 
@@ -182,58 +157,31 @@ def tokens_depth(run: Run) -> Outcome:
     x = different_tokens(n, length, seed=run.seed)
     found: dict[str, list[Number]] = {}
     theory: dict[str, list[float]] = {}
-    gammas: list[library.Series] = []
-    shares: list[library.Series] = []
     rows: list[dict[str, Any]] = []
     for design in DESIGNS:
         members = _blocks(run, design, x, width, depth, inits, depths)
-        lines = [predicted(run, f"{design.name}, {k} blocks", design.network(k, width), x, width=width) for k in depths]
+        known = [predicted(run, f"{design.name}, {k} blocks", design.network(k, width), x, width=width) for k in depths]
         found[design.name] = [members.gamma(i) for i in range(len(depths))]
-        theory[design.name] = [line[0] for line in lines]
-        most = [members.largest(i) for i in range(len(depths))]
-        for panel, values, at in ((gammas, found[design.name], 0), (shares, most, 1)):
-            panel.append(library.Series(design.name, depths, [line[at] for line in lines], mark="line"))
-            errors = [v.error for v in values]
-            panel.append(library.Series(design.name, depths, [v.value for v in values], errors, mark="points"))
+        theory[design.name] = [one[0] for one in known]
         rows += [
-            {"design": design.name, "blocks": k, "gamma": g.value, "gamma_error": g.error, "gamma_predicted": line[0],
-             "largest": share.value, "largest_error": share.error, "largest_predicted": line[1]}
-            for k, g, share, line in zip(depths, found[design.name], most, lines, strict=True)
+            {"design": design.name, "blocks": k, "gamma": members.gamma(i), "gamma_predicted": known[i][0],
+             "largest": members.largest(i), "largest_predicted": known[i][1]}
+            for i, k in enumerate(depths)
         ]  # fmt: skip
     judged = judge_depth(depths, found, theory)
-    last = {name: values[-1].value for name, values in found.items()}
-    answered = all_of(e.verdict != "not tested" and e.verdict != "does not hold" for e in judged)
-    ends = f"γ behind {depth} blocks: {last[TRANSFORMER]:.2g} post-norm, {last[GPT2]:.2g} pre-norm, {last[LLAMA]:.2g}"
-    said = [
-        f"{n} sequences of {length} different tokens, width {width}, all variances 1; points: {inits} networks (bars "
-        "± 2 s.e.), lines: predicted for infinite width."
-    ]
-    title = stated(
-        answered,
-        f"Blocks make a Transformer biased, not a LLaMA. {ends} with gates",
-        f"Bias by depth of four designs. {ends} with gates",
-    )
-    options: dict[str, Any] = {
-        "subtitle": said,
-        "x_title": "Blocks",
-        "x_scale": "log",
-        "dodge": True,
-        "width": 820,
-        "height": 340,
-    }
+    options: dict[str, Any] = {"by": "design", "x_title": "Blocks", "x_scale": "log", "width": 820, "height": 340}
     return Outcome(
         judged,
         {"depth": columns(rows)},
         {
-            "gamma": figures.lines_chart(gammas, title=title, y_title="Drift ratio γ of a token", **options),
-            "shares": figures.lines_chart(
-                shares, title=title, y_title="Average largest share, ten classes", percent=True, **options
-            ),
+            name: lines(rows, "blocks", y, theory=f"{y}_predicted", percent=y == "largest", **options)
+            for name, y in (("gamma", "gamma"), ("shares", "largest"))
         },
         [
             "Sizes are ours. Nothing is shared by the sequences but the weights: no positions, no first token. What "
             "real models share is in beyond/tokens-shared."
         ],
+        dict.fromkeys(("gamma", "shares"), "Blocks make a Transformer biased, not a LLaMA"),
     )
 
 
@@ -260,7 +208,7 @@ def judge_depth(
         if k >= 4
     )
     deep = depths[-1]
-    lines = ", ".join(
+    both = ", ".join(
         f"{k}: {a} and {b} ({theory[TRANSFORMER][i]:.3f} and {theory[GPT2][i]:.3f})"
         for i, (k, a, b) in enumerate(zip(depths, post, pre, strict=True))
     )
@@ -270,7 +218,7 @@ def judge_depth(
             f"γ of a token is larger with norms behind the sums (post) than before the branches (pre) from 4 blocks "
             f"on, and their difference grows from {' to '.join(map(str, steps))} blocks; without a limit also: from 4 "
             f"blocks on γ is predicted within {100 * PREDICTED:g} %, with RMSNorm too",
-            f"post and pre by blocks (predicted): {lines}; measured over predicted is off by {100 * off[0]:.1f} % at "
+            f"post and pre by blocks (predicted): {both}; measured over predicted is off by {100 * off[0]:.1f} % at "
             f"most ({off[1]}, {off[2]} blocks)",
             must,
             within=close,

@@ -9,10 +9,10 @@ import numpy as np
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
+from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.mf_simulation import (
-    BIAS_VAR,
     CENTER,
     Q_AA,
     Q_AB,
@@ -57,8 +57,7 @@ def theorem31(run: Run) -> Outcome:
     rows: list[dict[str, Any]] = []
     worst = {"q_aa": Number(0.0), "q_ab": Number(0.0), "c": Number(0.0), "theory": Number(0.0)}
     where = dict.fromkeys(worst, "")
-    panels: dict[str, list[library.Series]] = {}
-    sizes: dict[str, list[library.Series]] = {}
+    shown: list[dict[str, Any]] = []
     for i, setting in enumerate(settings):
         theory = fg.predict(setting.text(depth))
         s = stats[:, i]
@@ -86,7 +85,7 @@ def theorem31(run: Run) -> Outcome:
                 | {"gamma_theory": float(theory.gamma[hidden]), "gamma_data_first": ratio(center, spread).value}
                 | {"q_data_first": float(total.mean()), "q_theory": float(theory.q[hidden])}
             )
-        panels[setting.name], sizes[setting.name] = _series(s, theory.correlation, theory.q)
+        shown += _shown(s, setting.name, theory.correlation, theory.q)
     said = "; ".join(
         f"{text} {worst[name]} ({where[name]})"
         for name, text in {
@@ -96,12 +95,10 @@ def theorem31(run: Run) -> Outcome:
             "theory": "γ/(1+γ) less its closed form",
         }.items()
     )
-    subtitle = [
-        f"{members} networks of width {width:,} with 100 hidden layers, bias variance {BIAS_VAR}; random data. "
-        "Points: the same networks averaged in the two orders.",
-        "Lines: closed form, no free parameter.",
+    options: dict[str, Any] = {"panel": "setting", "columns": 4, "width": 250, "height": 200, "dodge": False}
+    few = [
+        row for row in shown if row["setting"] in ("ReLU, edge", "ReLU, chaotic", "tanh, edge", "tanh, neutral chaos")
     ]
-    options: dict[str, Any] = {"columns": 4, "width": 250, "height": 200, "x_title": "Layer"}
     return Outcome(
         [
             entry(
@@ -117,18 +114,22 @@ def theorem31(run: Run) -> Outcome:
         ],
         {"averages": columns(rows)},
         {
-            "correlation": figures.lines_chart(
-                panels,
+            "correlation": lines(
+                shown,
+                "layer",
+                "c",
+                theory="c_theory",
                 title="Correlation of two inputs by layer, averaged in two orders",
-                subtitle=subtitle,
                 y_title="Correlation c = γ/(1+γ)",
                 y_domain=(0.0, 1.04),
                 **options,
             ),
-            "variance": figures.lines_chart(
-                {name: sizes[name] for name in ("ReLU, edge", "ReLU, chaotic", "tanh, edge", "tanh, neutral chaos")},
+            "variance": lines(
+                few,
+                "layer",
+                "q",
+                theory="q_theory",
                 title="Size of the signal by layer, averaged in two orders",
-                subtitle=subtitle,
                 y_title="q = σ_μ² + σ_y²",
                 y_scale="log",
                 **options,
@@ -149,19 +150,17 @@ def theorem31(run: Run) -> Outcome:
     )
 
 
-def _series(s: Array, correlation: Array, q: Array) -> tuple[list[library.Series], list[library.Series]]:
-
-    layers = np.arange(1, s.shape[1] + 1)
-    shown = {_DATA: layers[::12] - 1, _WEIGHTS: layers[6::12] - 1}  # in turn, so that neither hides the other
-    first: list[library.Series] = [library.Series("closed form", layers, correlation, mark="line")]
-    second: list[library.Series] = [library.Series("closed form", layers, q, mark="line")]
-    for label, at in shown.items():
+def _shown(s: Array, setting: str, correlation: Array, q: Array) -> list[dict[str, Any]]:
+    """Every twelfth layer by both orders, in turn, so that neither hides the other."""
+    found: list[dict[str, Any]] = []
+    for label, first in ((_DATA, 0), (_WEIGHTS, 6)):
         top, rest = (CENTER, s[:, :, CENTER] + s[:, :, SPREAD]) if label == _DATA else (Q_AB, s[:, :, Q_AA])
-        c = [ratio(s[:, k, top], rest[:, k]) for k in at]
-        first.append(library.Series(label, at + 1, [x.value for x in c], [x.error for x in c], mark="points"))
-        size = [mean(rest[:, k]) for k in at]
-        second.append(library.Series(label, at + 1, [x.value for x in size], [x.error for x in size], mark="points"))
-    return first, second
+        found += [
+            {"setting": setting, "name": label, "layer": k + 1, "c": ratio(s[:, k, top], rest[:, k])}
+            | {"q": mean(rest[:, k]), "c_theory": float(correlation[k]), "q_theory": float(q[k])}
+            for k in range(first, s.shape[1], 12)
+        ]
+    return found
 
 
 @item(
@@ -183,18 +182,10 @@ def fig2(run: Run) -> Outcome:
     depths = run.take("depths")
     widths: dict[int, int] = run.take("inits")
     stats = {
-        width: stored(
-            run,
-            settings,
-            width=width,
-            depth=max(depths),
-            members=n,
-            chunk=100 if width < 1000 else 20,
-            points=8,
-            pairs=1,
-        )
+        width: stored(run, settings, width=width, depth=max(depths), members=n, chunk=100 if width < 1000 else 20,
+                      points=8, pairs=1)
         for width, n in widths.items()
-    }
+    }  # fmt: skip
     must: list[Truth] = []
     rows: list[dict[str, Any]] = []
     said: list[str] = []
@@ -213,12 +204,8 @@ def fig2(run: Run) -> Outcome:
                     | {"relative_std": x.value, "error": x.error, "exponent": exponent.value}
                     for w, x in zip(widths, found, strict=True)
                 ]
-                values, errors = [x.value for x in found], [x.error for x in found]
-                series.append(library.Series(setting.name, list(widths), values, errors, mark="points"))
                 ends = [100.0, float(max(widths))]
-                series.append(
-                    library.Series(setting.name, ends, [factor * w**exponent.value for w in ends], mark="line")
-                )
+                series.append(predicted(setting.name, ends, [factor * w**exponent.value for w in ends]))
             panels[f"{quantity}, {depth} hidden layers"] = series
     hists: list[library.Panel] = []
     edges = np.linspace(0.0, 2.4, 33)
@@ -226,14 +213,9 @@ def fig2(run: Run) -> Outcome:
         for width in (30, 300, 1000):
             q = stats[width][:, i, 10, Q_AA]
             density, _ = np.histogram(q / q.mean(), edges)
-            hists.append(
-                library.Panel(
-                    f"{setting.name}, width {width:,}",
-                    edges,
-                    density / len(q) / np.diff(edges),
-                    note=f"standard deviation {_relative(q, q)}",
-                )
-            )
+            note = f"standard deviation {_relative(q, q)}"
+            density = density / len(q) / np.diff(edges)
+            hists.append(library.Panel(f"{setting.name}, width {width:,}", edges, density, note=note))
     return Outcome(
         [
             entry(
@@ -246,24 +228,23 @@ def fig2(run: Run) -> Outcome:
         ],
         {"concentration": columns(rows)},
         {
-            "concentration": figures.lines_chart(
-                panels,
-                title="How much signals depend on the draw of the weights, by width",
-                subtitle=[
-                    "Standard deviation over networks, relative to the mean q_aa. Lines: power laws from width 100 on; "
-                    "theory says 1/√width."
-                ],
-                x_title="Width",
-                y_title="Relative standard deviation",
+            "concentration": lines(
+                [row | {"panel": f"{row['quantity']}, {row['hidden_layers']} hidden layers"} for row in rows],
+                "width",
+                "relative_std",
+                by="setting",
+                panel="panel",
+                also=panels,
                 x_scale="log",
                 y_scale="log",
-                columns=2,
+                dodge=False,
+                title="How much signals depend on the draw of the weights, by width (lines: power laws)",
+                y_title="Relative standard deviation over networks",
             ),
             "laws": figures.panels_chart(
                 hists,
                 title="One network's signal size over its ensemble mean, by width",
-                subtitle=["q_aa of two inputs after 10 hidden layers. Each panel: one number a network."],
-                columns=3,
+                subtitle=["q_aa of two inputs after 10 hidden layers. Each panel: one number per network."],
                 percent=False,
                 x_title="q_aa / ensemble mean",
             ),
@@ -278,6 +259,3 @@ def fig2(run: Run) -> Outcome:
 
 def _relative(values: Array, scale: Array) -> Number:
     return spread_of(values / float(scale.mean()))
-
-
-__all__ = ["fig2", "theorem31"]

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 import firstguess as fg
-from firstguess import figures
 from firstguess_papers import library
+from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
+from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.judging import below as less
 from firstguess_papers.mf_simulation import (
-    BIAS_VAR,
     CENTER,
     COSINE,
     SPREAD,
@@ -66,10 +65,8 @@ def width(run: Run) -> Outcome:
     said: list[str] = []
     rows: list[dict[str, Any]] = []
     panels: dict[str, list[library.Series]] = {}
-    overlaps: dict[str, list[library.Series]] = {}
     for hidden in depths:
         series: list[library.Series] = []
-        cosines: list[library.Series] = []
         for i, setting in enumerate(settings):
             known = float(fg.predict(setting.text(hidden)).gamma[-1])
             here = {w: stats[w][:, i, hidden] for w in widths}
@@ -110,26 +107,18 @@ def width(run: Run) -> Outcome:
                 for w, a, b, c, t in zip(widths, one, off, pairs, theory, strict=True)
             ]
             ends = [100.0, float(widths[-1])]
-            seen = [k for k, x in enumerate(off) if abs(x.value) > 2 * x.error]
-            series += [
-                library.Series(
-                    f"{name}: {_ONE}", widths, [x.value for x in one], [x.error for x in one], mark="points"
-                ),
-                library.Series(f"{name}: {_ONE}", ends, [factor * w**exponent.value for w in ends], mark="line"),
-                library.Series(
-                    f"{name}: {_MEAN}",
-                    [widths[k] for k in seen],
-                    [abs(off[k].value) for k in seen],
-                    [off[k].error for k in seen],
-                    mark="points",
-                ),
-            ]
-            cosines += [
-                library.Series(name, widths, [x.value for x in pairs], [x.error for x in pairs], mark="points"),
-                library.Series(name, widths, theory, mark="line"),
-            ]
+            series.append(predicted(f"{name}: {_ONE}", ends, [factor * w**exponent.value for w in ends]))
         panels["1 hidden layer" if hidden == 1 else f"{hidden} hidden layers"] = series
-        overlaps["1 hidden layer" if hidden == 1 else f"{hidden} hidden layers"] = cosines
+    for row in rows:
+        row["panel"] = "1 hidden layer" if row["hidden_layers"] == 1 else f"{row['hidden_layers']} hidden layers"
+    far = [row | {"name": f"{row['activation']}: {_ONE}", "value": Number(row["one_network"], row["one_network_error"])}
+           for row in rows]  # fmt: skip
+    far += [
+        row | {"name": f"{row['activation']}: {_MEAN}", "value": Number(abs(row["ensemble"]), row["ensemble_error"])}
+        for row in rows
+        if abs(row["ensemble"]) > 2 * row["ensemble_error"]  # else it is not told from theory
+    ]
+    look: dict[str, Any] = {"panel": "panel", "x_scale": "log", "y_scale": "log", "dodge": False, "width": 330}
     return Outcome(
         [
             entry(
@@ -153,40 +142,26 @@ def width(run: Run) -> Outcome:
                 limit=f"not below width {_FROM}",
             ),
         ],
-        {"widths": columns(rows)},
+        {"widths": columns([{key: value for key, value in row.items() if key != "panel"} for row in rows])},
         {
-            "widths": figures.lines_chart(
-                panels,
-                title="How far one network, and an ensemble, stray from theory by width",
-                subtitle=[
-                    "Relative distance of γ from its closed form; ReLU and tanh at their edges, bias variance "
-                    f"{BIAS_VAR}. Lines: power laws from width 100 on.",
-                    "An ensemble has no point where it is within 2 standard errors of theory.",
-                ],
-                x_title="Width",
-                y_title="Relative distance of γ",
-                x_scale="log",
-                y_scale="log",
+            "widths": lines(
+                far,
+                "width",
+                also=panels,
+                y_title="Relative distance of γ from its closed form",
                 y_domain=(0.01, 2.0),
-                width=330,
+                title="How far one network, and an ensemble, stray from theory by width (lines: power laws)",
+                **look,
             ),
-            "cosines": figures.lines_chart(
-                overlaps,
-                title=stated(
-                    all_of(known_at),
-                    "How far one network is from infinite width: the theory at finite width has it",
-                    "How far one network is from infinite width, measured and predicted",
-                ),
-                subtitle=[
-                    "Distance (rms over networks) of the cosine of two inputs' pre-activations from its value at "
-                    f"infinite width; ReLU and tanh at their edges, bias variance {BIAS_VAR}.",
-                    "Lines: theory at that width, no free parameter. Bars: ± 2 standard errors.",
-                ],
-                x_title="Width",
-                y_title="Distance of the cosine",
-                x_scale="log",
-                y_scale="log",
-                width=330,
+            "cosines": lines(
+                rows,
+                "width",
+                "cosine",
+                by="activation",
+                theory="cosine_theory",
+                y_title="Distance of the cosine (rms)",
+                title="How far one network is from infinite width, measured and predicted",
+                **look,
             ),
         },
         [
@@ -194,7 +169,10 @@ def width(run: Run) -> Outcome:
             "ensemble: the ratio of averages, as fg.measure gives it.",
             "Inputs are orthogonal (blobs in many dimensions), so that only width is finite.",
         ],
-        holds={"widths": Holds("One network strays from theory as 1/√width", entries=(0,), verdicts=("holds",))},
+        holds={
+            "widths": Holds("One network strays from theory as 1/√width", entries=(0,), verdicts=("holds",)),
+            "cosines": Holds("How far one network is from infinite width: the theory at finite width has it", (1,)),
+        },
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess import EmpiricalGuesses
-from firstguess_papers import library
+from firstguess_papers.charts import dots
 from firstguess_papers.judging import Number
 from firstguess_papers.norm_models import Place
 from firstguess_papers.norm_true_size import Init, ResNet, Swin
@@ -124,23 +124,14 @@ def ratio(center: np.ndarray[Any, Any], spread: np.ndarray[Any, Any]) -> Number:
     return Number(value, error)
 
 
-def arms_chart(arms: Sequence[Arm], points: int, *, title: str) -> Chart:
+def arms_chart(arms: Sequence[Arm], points: int) -> Chart:
     """The average largest fraction of every arm, by initialization."""
-
     headings = {"Kaiming": "Kaiming initialization", "the library's own": "Initialized as the library does"}
     inits = " or ".join(str(k) for k in sorted({arm.guesses.inits for arm in arms}))
-    return library.dots_chart(
-        {
-            heading: [library.Dot(a.label, f"norm {a.place}", *a.largest) for a in arms if a.how == how]
-            for how, heading in headings.items()
-        },
-        title=title,
-        x_title=f"Average largest of {CLASSES} guess fractions",
-        subtitle=[
-            f"{points} CIFAR-10 images, one batch; {inits} networks a point, the same weights in every place; ± 2 s.e. "
-            "ResNet: BatchNorm and ReLU; Swin: LayerNorm and GELU."
-        ],
-        percent=True,
-        columns=2,
-        width=440,
-    )
+    return dots(
+        [{"label": a.label, "place": f"norm {a.place}", "largest": a.largest, "panel": headings[a.how]} for a in arms],
+        "label", "largest", by="place", panel="panel", title="The largest guess fraction by the place of the norms",
+        subtitle=f"{points} CIFAR-10 images, one batch; {inits} networks a point, the same weights in every place. "
+        "ResNet: BatchNorm and ReLU; Swin: LayerNorm and GELU.",
+        x_title=f"Average largest of {CLASSES} guess fractions", percent=True, width=440,
+    )  # fmt: skip

@@ -10,8 +10,9 @@ from scipy import special, stats
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, gamma
 
@@ -108,16 +109,10 @@ def fig_e1(run: Run) -> Outcome:
     gauss = np.diff(special.ndtr(EDGES)) / np.diff(EDGES)
     shown = BATCHES[:3]
     centre = [
-        library.Panel(
-            f"{kind}, batch of {b}",
-            EDGES,
-            found[1, b][f"density {kind}"],
-            {"exact": in_bins(kind, b), "Gaussian": gauss},
-            top=0.44,
-        )
-        for kind in KINDS
-        for b in shown
-    ]
+        library.Panel(f"{kind}, batch of {b}", EDGES, found[1, b][f"density {kind}"],
+                      {"exact": in_bins(kind, b), "Gaussian": gauss}, top=0.44)
+        for kind in KINDS for b in shown
+    ]  # fmt: skip
     tails = {
         f"batch of {b}": [
             *(library.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
@@ -129,27 +124,18 @@ def fig_e1(run: Run) -> Outcome:
     drift = _drift(run, inits)
     charts = {
         "tails": figures.lines_chart(
-            tails,
-            title="Tails of values after BatchNorm, usual and leave-one-out",
-            x_title="Threshold t",
-            y_title="Share of values beyond ± t",
-            subtitle=[
-                f"First hidden layer, width 100, {n:,} random points. Points: measured. Lines: exact laws (Beta; "
-                "Student's t)."
-            ],
-            y_scale="log",
-            y_domain=(1e-6, 1.2),
-            width=330,
+            tails, title="Tails of values after BatchNorm, usual and leave-one-out",
+            subtitle=[f"First hidden layer, width 100, {n:,} random points. Points: measured. Lines: exact "
+                      "distributions (Beta; Student's t)."],
+            x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
         ),
         "centre": figures.panels_chart(
-            centre,
-            title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
-            subtitle=[f"Values behind a BatchNorm, first hidden layer, width 100, {n:,} random points."],
-            x_title="Normalized value",
-            percent=False,
+            centre, title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
+            subtitle=[f"Values after a BatchNorm, first hidden layer, width 100, {n:,} random points."],
+            x_title="Normalized value", percent=False,
         ),
         "gamma": drift["chart"],
-    }
+    }  # fmt: skip
     rows = [
         {
             "layer": layer, "batch": b, "estimator": kind,
@@ -170,7 +156,8 @@ def fig_e1(run: Run) -> Outcome:
             "tails": Holds(
                 "Leaving a point out of its own statistics turns light tails into heavy ones; large batches forget it",
                 entries=(0,),
-            )
+            ),
+            "gamma": Holds("Small batches raise the bias that BatchNorm before ReLU keeps", entries=(2,)),
         },
     )
 
@@ -234,49 +221,22 @@ def _drift(run: Run, inits: int) -> dict[str, Any]:
 
     x = fg.data.blob(768, 200, seed=run.seed)
     sizes = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}
-    series: list[library.Series] = []
     rows: list[dict[str, Any]] = []
     checks: list[Truth] = []
     for kind, batches in sizes.items():
         option = ", estimator=leave_one_out" if kind == "leave-one-out" else ""
-        measured: list[Number] = []
         for b in batches:
             # a second hidden layer, whose γ is an average over many nodes
             text = f"dense(weight_var=2) > batchnorm(batch={b}{option}) > relu > dense(weight_var=2) > tanh > dense"
             m = run.measure(text, x, inits=inits, width=200, probe="weights", label=f"γ, {kind}, batches of {b}")
-            measured.append(gamma(m, 1))
-            theory = float(fg.predict(text).gamma[1])
-            checks.append(same(measured[-1] / Number(theory), 1.0, room=0.1))
-            rows.append(
-                {
-                    "estimator": kind,
-                    "batch": b,
-                    "gamma": measured[-1].value,
-                    "error": measured[-1].error,
-                    "theory": theory,
-                }
-            )
-        series.append(library.Series(kind, batches, [r["theory"] for r in rows if r["estimator"] == kind], mark="line"))
-        series.append(
-            library.Series(kind, batches, [g.value for g in measured], [g.error for g in measured], mark="points")
-        )
-    level = 1 / (np.pi - 1)
-    chart = figures.lines_chart(
-        series,
-        title=stated(
-            all_of(checks),
-            "Small batches raise the bias that BatchNorm before ReLU keeps: γ = 1 for batches of two",
-            "Bias that BatchNorm before ReLU keeps, by batch size",
-        ),
-        x_title="Batch size",
-        y_title="Drift ratio γ of the layer behind",
-        subtitle=[
-            "BatchNorm before ReLU, layers of 200, random data. Points: measured ± 2 s.e. Lines join the exact values."
-        ],
-        x_scale="log",
-        rules={"all data: 1/(π − 1)": level},
-        width=760,
-    )
+            found, theory = gamma(m, 1), float(fg.predict(text).gamma[1])
+            checks.append(same(found / Number(theory), 1.0, room=0.1))
+            rows.append({"estimator": kind, "batch": b, "gamma": found.value, "error": found.error, "theory": theory})
+    chart = lines(
+        rows, "batch", "gamma", by="estimator", title="Bias that BatchNorm before ReLU keeps, by batch size",
+        x_title="Batch size", y_title="Drift ratio γ of the layer after", x_scale="log",
+        rules={"all data: 1/(π − 1)": 1 / (np.pi - 1)}, dodge=False, width=760,
+    )  # fmt: skip
     shown = ", ".join(
         f"{r['estimator']} {r['batch']}: {Number(r['gamma'], r['error'])} ({r['theory']:.4f})" for r in rows
     )

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess import figures
-from firstguess_papers import library
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry
+from firstguess_papers.judging import Number, Truth, above, below, entry
 from firstguess_papers.norm_arms import CLASSES, EVERYWHERE, PLACES, SWAPPED, Arm, arms_chart, true_size_arms
 from firstguess_papers.norm_models import Model, Place
 from firstguess_papers.norm_true_size import Init
@@ -120,7 +119,6 @@ def fig_g9(run: Run) -> Outcome:
         for kind in ("ResNet", "Swin")
     }
     reduced = [below(v, 0.0) for v in whole]
-    turned_alone = [below(v, 0.0) is True for v in swapped]
     where = "in ResNet101 and Swin-L" if true_size else "in every stand-in"
     headline = "; ".join(f"{label}, {place}: {v}" for (how, label, place), v in changes.items() if how == "Kaiming")
     return Outcome(
@@ -149,7 +147,7 @@ def fig_g9(run: Run) -> Outcome:
             ),
         ],
         {"largest": columns([arm.row() for arm in arms])},
-        {"largest": arms_chart(arms, n, title=_title(all_of(reduced), turned_alone))},
+        {"largest": arms_chart(arms, n)},
         [
             "After, ResNet: conv → ReLU → BatchNorm in the stem and in the first two convolutions of a block. Also "
             "behind the sums: the norms of a block's last convolution and of its shortcut are replaced by one behind "
@@ -159,14 +157,8 @@ def fig_g9(run: Run) -> Outcome:
             "Tiny ImageNet is not here: CIFAR-10 images and a head of 200. The library's own initialization of a "
             "ResNet is Kaiming's, by fan-out; of a Swin, normal weights with a deviation of 0.02.",
         ],
+        {"largest": Holds("Norms after the activation lower the largest guess fraction", entries=(1,))},
     )  # fmt: skip
-
-
-def _title(reduced: Truth, turned_alone: list[bool]) -> str:
-    if reduced is not True:
-        return "The largest guess fraction by the place of the norms"
-    tail = "" if all(turned_alone) else "; a ResNet needs them behind its sums, too"
-    return f"Norms after the activation lower the largest guess fraction{tail}"
 
 
 def _limit(swapped: list[Number], own: list[Number]) -> str:
@@ -220,38 +212,19 @@ def shift(run: Run) -> Outcome:
     found: dict[str, list[Measurement]] = {}
     for name, (model, place, mode, inits) in cases.items():
         found[name] = [
-            _measure(
-                run,
-                model,
-                place,
-                run.data("cifar10", points=n, shift=by),
-                f"{name}, shift {by:g}",
-                inits=inits,
-                init="kaiming_normal",
-                mode=mode,
-            )
+            _measure(run, model, place, run.data("cifar10", points=n, shift=by), f"{name}, shift {by:g}", inits=inits,
+                     init="kaiming_normal", mode=mode)
             for by in SHIFTS
-        ]
+        ]  # fmt: skip
     rise = {name: _change(m[-1], m[0]) for name, m in found.items()}
     steps = {name: [_change(b, a) for a, b in itertools.pairwise(m)] for name, m in found.items()}
     layernorm, batch = "Mixer, LayerNorm before", "ResNet, BatchNorm by batch"
-    chart = figures.lines_chart(
-        [
-            library.Series(name, SHIFTS, [largest(m).value for m in ms], [largest(m).error for m in ms])
-            for name, ms in found.items()
-        ],
-        title="Largest fraction by a constant added to all pixels",
-        x_title="Constant added to all standardized pixels",
-        y_title="Average largest of ten fractions",
-        subtitle=[f"{n} CIFAR-10 images, {few} or {many} networks a point (the same weights at every shift), ± 2 s.e."],
-        percent=True,
-        x_domain=(-0.3, 6.3),
-        y_domain=(0.0, 1.05),
-        rules={"an even split": 0.1},
-        width=760,
-        height=360,
-    )
     rows = [row(name, m, shift=by) for name, ms in found.items() for by, m in zip(SHIFTS, ms, strict=True)]
+    chart = lines(
+        rows, "shift", "largest", title="Largest fraction by a constant added to all pixels",
+        x_title="Constant added to all standardized pixels", y_title="Average largest of ten fractions", percent=True,
+        x_domain=(-0.3, 6.3), y_domain=(0.0, 1.05), rules={"an even split": 0.1}, dodge=False, width=760, height=360,
+    )  # fmt: skip
     shown = "; ".join(f"{name}: {' → '.join(str(largest(m)) for m in ms)}" for name, ms in found.items())
     return Outcome(
         [
