@@ -152,7 +152,7 @@ def diagnose(
     assert callable(progress)  # see `showing`
     tick = progress
     tick(0, 100)
-    look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
+    look = subject.look(max(_LOOK * seconds, min(1.0, 0.1 * seconds)))
     tick(LOOKED, 100)
     fewer = subject.fit(look, _MEASURE * seconds)
     try:
