@@ -1,11 +1,12 @@
-"""Train descriptions: data and settings checked, the trainer chosen (batched, or one by one), members followed."""
+"""Train descriptions: data and settings checked, groups of members trained side by side, each followed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,15 +17,13 @@ from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
-from firstguess.ensemble.member_module import build, check_data, moments_of, resolve
-from firstguess.ensemble.seeds import orders
+from firstguess.ensemble.member_module import check_data, drawn, moments_of, resolve
+from firstguess.ensemble.seeds import member_seeds, orders
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
 from firstguess.ensemble.training_loop import (
     MemberStore,
     Observe,
     Plan,
-    Trainer,
     TrainingTask,
     Values,
     follow,
@@ -36,7 +35,8 @@ from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place
-from firstguess.network.walk import every
+from firstguess.network.torch_ops import MIXES_POINTS, BatchCentre, MeanFree, ResidualSum
+from firstguess.network.walk import every, needs_images, needs_tokens
 from firstguess.theory.training.problem import labelled, level_of, with_classes
 
 
@@ -68,7 +68,10 @@ def train_description(
     width = checks.count(width, 1, "width", "train(width)", "width=1000")
     workers = cores() if threads is None else threads
     workers = checks.count(workers, 1, "number of threads", "train(threads)", "threads=2")
-    trainer = _trainer(network, x, labels, held_x, how, width=width, threads=workers, dtype=dtype)
+    _check_points(network, how, len(x), held is not None)
+    trainer = DescriptionTrainer(
+        network, x, labels, held_x, how, width=width, threads=workers, memory=_free_memory(), dtype=dtype
+    )
     task = TrainingTask(
         labels,
         None if held is None else held[1],
@@ -107,30 +110,6 @@ def train_description(
             store=kept,
             progress=progress,
         )
-
-
-def _trainer(
-    network: Network,
-    x: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    held: NDArray[np.float32] | None,
-    how: Plan,
-    *,
-    width: int,
-    threads: int,
-    dtype: torch.dtype,
-) -> Trainer:
-    """Hand-batched where every layer has a backward pass, else one by one."""
-    places = resolve(network, x.shape[1:], width=width, inputs=lambda: moments_of(x))
-    _check_points(network, how, len(x), held is not None)
-    common: dict[str, Any] = {"threads": threads, "memory": _free_memory(), "dtype": dtype}
-    ops = compile_ops(places)
-    if isinstance(ops, str):
-        note = f"{ops} has no batched backward pass: networks were trained one by one, by autograd"
-        nodes = list(_nodes(places))
-        given: dict[str, Any] = {"width": width, "nodes": nodes, "notes": (note,)}
-        return PlainTrainer(network, x, labels, held, how, **given, **common)
-    return BatchedTrainer(ops, x, labels, held, how, classes=network.classes, **common)
 
 
 def _nodes(places: Sequence[Place]) -> Iterator[int]:
@@ -191,18 +170,17 @@ def _threads_kept() -> Generator[None]:
         torch.set_num_threads(before)
 
 
-_CHUNK = 1 << 22  # numbers of one activation that are carried together where points do not see each other
+_CACHE = 220_000  # numbers of one activation of a group in training
+_CHUNK = 1 << 22  # numbers of one activation that are evaluated together where points do not see each other
+_MOST = 16  # members of a group
 
 
-class PlainTrainer:
-    """Each member is `build(network, x, …)` with torch's own optimizer; one at a time in each thread.
+class DescriptionTrainer:
+    """Members as `member_module.build` makes them, several side by side: their losses are summed, one backward pass.
 
-    Training points are looked at in train mode, all of them as one batch; held-out ones after a BatchNorm are
-    normalized by the training points' statistics at that step.
+    Networks of images or tokens are trained one by one. Training points are evaluated as one batch; held-out ones
+    after a norm over points are normalized by the training points' statistics at that step.
     """
-
-    group = 1
-    bitwise_group = 1
 
     def __init__(
         self,
@@ -213,95 +191,163 @@ class PlainTrainer:
         plan: Plan,
         *,
         width: int,
-        nodes: Sequence[int],
         threads: int,
         memory: float,
         dtype: torch.dtype = torch.float32,
-        notes: tuple[str, ...] = (),
+        group: int | None = None,
     ) -> None:
-        self.network, self.plan, self.width, self.notes = network, plan, width, notes
-        self.classes = network.classes
-        self._data, self._dtype = x, dtype
-        self._x, self._y = _tensor(x, dtype), torch.tensor(labels)
-        self._held = None if held is None else _tensor(held, dtype)
-        self._mixes = any(Mix.POINTS in layer.mixes for layer in every(network.layers))
-        self._widest = max(nodes)
-        looked_at = 4 * self._widest * len(x) if self._mixes else 4 * _CHUNK
-        need = 4.0 * (3 * sum(nodes) * (plan.batch or len(x)) + looked_at)
-        self.threads = room_for(need, threads, memory)
+        self.plan, self.classes, self.notes = plan, network.classes, ()
+        alone = needs_images(network.layers) or needs_tokens(network.layers)
+        if alone:
+            self.notes = ("networks of images or tokens were trained one by one",)
+        self._places = resolve(network, x.shape[1:], width=width, inputs=lambda: moments_of(x))
+        points = x if held is None else np.concatenate([x, held])  # training points, then held-out ones
+        self._x = torch.tensor(points if alone else points.reshape(len(points), -1), dtype=dtype)
+        self._n, self._labels, self._dtype = len(x), torch.tensor(labels), dtype
+        self._alone, self._mixes = alone, any(isinstance(m, MIXES_POINTS) for m in self._member(0).modules())
+        self._nodes = list(_nodes(self._places))
+        batch = plan.batch or self._n
+        wanted = group or max(1, min(_MOST, _CACHE // (max(self._nodes) * batch)))
+        self.group, self.threads = self._fitting(1 if alone else wanted, threads, memory)
+
+    def _fitting(self, group: int, threads: int, memory: float) -> tuple[int, int]:
+        """As many members and threads as memory has room for."""
+        weights = sum(parameter.numel() for parameter in self._member(0).parameters())
+        kept = 3.0 * sum(self._nodes) * (self.plan.batch or self._n)
+        evaluated = 4.0 * max(self._nodes) * len(self._x) if self._mixes else 4.0 * _CHUNK
+
+        def need(members: int) -> float:
+            return self._dtype.itemsize * (members * (5.0 * weights + kept) + evaluated)
+
+        while group > 1 and threads * need(group) > memory:
+            group //= 2
+        return group, room_for(need(group), threads, memory)
+
+    @property
+    def bitwise_group(self) -> int:
+        """Those of a group: how sums are cut depends on how many there are."""
+        return self.group
 
     def first(self, members: Sequence[int]) -> Iterator[Values]:
         """Logits at the start, of each."""
         torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
         for member in members:
-            yield self._looked(self._member(member), self._x)
+            yield self._evaluated(self._member(member), self._x[: self._n])
 
     def train(
         self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
     ) -> None:
-        """One after another."""
+        """Train these side by side; one after another where they cannot be."""
         torch.set_num_threads(1)
-        for member in members:
-            if self._one(member, looks, observe, stopped):
+        for start in range(0, len(members), self.group):
+            if self._train(members[start : start + self.group], looks, observe, stopped):
                 return
 
-    def _one(self, member: int, looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]) -> bool:
-        """Train one; True if it was stopped."""
-        model, plan = self._member(member), self.plan
-        trained = [p for p in model.parameters() if p.requires_grad]
+    def _train(
+        self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
+    ) -> bool:
+        """Train a group; True if it was stopped."""
+        plan, n = self.plan, self._n
+        models = [self._member(member) for member in members]
+        stack = None if self._alone else StackedLayers(models)
+        trained = [p for p in (models[0].parameters() if stack is None else stack.parameters) if p.requires_grad]
         optimizer = _optimizer(plan, trained)
         places = {int(step): index for index, step in enumerate(looks)}
-        for step, batch in enumerate(orders(plan.seed, member, len(self._x), plan.batch)):
+        alive = set(range(len(members)))
+        rows = [orders(plan.seed, member, n, plan.batch) for member in members]
+        for step in range(plan.steps + 1):
             if stopped():
                 return True
             optimizer.zero_grad()
-            picked = torch.from_numpy(batch)
+            picked = torch.from_numpy(np.stack([next(own) for own in rows]))
+            x = self._x[:n]
+            if plan.batch is not None:
+                x = x.index_select(0, picked.flatten())
             with torch.enable_grad():
-                self._loss(model(self._x[picked]), self._y[picked]).backward()
+                logits = models[0](x) if stack is None else stack.logits(x, shared=plan.batch is None)
+                self._loss(logits, self._labels[picked].flatten(), picked.shape[1]).backward()
             if step == 0:
                 _all_reached(trained)
             if step in places:
-                logits = self._looked(model, self._x)
-                held = None if self._held is None else self._held_out(model, self._held)
-                observe(member, places[step], logits, held, _norm(trained))
-                if step == plan.steps or not np.isfinite(logits).all():
+                norms = _norms(trained, len(members))
+                for i in tuple(alive):
+                    logits = self._evaluated(models[i], self._x)
+                    held = logits[n:] if len(logits) > n else None
+                    observe(members[i], places[step], logits[:n], held, norms[i])
+                    if not np.isfinite(logits[:n]).all():
+                        alive.discard(i)
+                if not alive or step == plan.steps:
                     return False
-            for group in optimizer.param_groups:
-                group["lr"] = float(plan.rates[step])
+            optimizer.param_groups[0]["lr"] = float(plan.rates[step])
             optimizer.step()
         return False
 
     def _member(self, member: int) -> nn.Module:
-        model = build(self.network, self._data, width=self.width, seed=self.plan.seed, member=member)
-        return model.to(self._dtype)
+        seed = int(member_seeds(self.plan.seed, member, member + 1)[0])
+        return drawn(self._places, seed).to(self._dtype)
 
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _loss(self, logits: Tensor, labels: Tensor, points: int) -> Tensor:
+        """The sum over members of their mean losses over a batch of these many points."""
         if self.plan.loss == "squared":
             wanted = nn.functional.one_hot(labels, self.classes).to(logits.dtype)
-            return 0.5 * (logits - wanted).square().sum(1).mean()
-        return nn.functional.cross_entropy(logits, labels)
+            return 0.5 * (logits - wanted).square().sum() / points
+        return nn.functional.cross_entropy(logits, labels, reduction="sum") / points
 
-    def _looked(self, model: nn.Module, x: Tensor) -> Values:
-        with torch.no_grad():
-            if self._mixes:
-                return model(x).numpy()
-            size = max(1, _CHUNK // self._widest)
-            return torch.cat([model(part) for part in x.split(size)]).numpy()
-
-    def _held_out(self, model: nn.Module, held: Tensor) -> Values:
-        with _training_statistics(model, len(self._x)) as found:
-            if found:
-                self._looked(model, self._x)
-                model.eval()
-            return self._looked(model, held)
+    def _evaluated(self, model: nn.Module, x: Tensor) -> Values:
+        """Logits of all these points."""
+        with torch.no_grad(), _statistics_of(model, self._n):
+            parts = (x,) if self._mixes else x.split(max(1, _CHUNK // max(self._nodes)))
+            return torch.cat([model(part) for part in parts]).numpy()
 
 
-def _optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+class StackedLayers:
+    """Members that are the same sequence of dense layers and of modules without parameters, as one.
+
+    Their parameters become views of the stacked ones, so that each model follows the training.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self._model, self._members = models[0], len(models)
+        self._stacked: dict[nn.Parameter, nn.Parameter] = {}
+        for own in zip(*(model.parameters() for model in models), strict=True):
+            # matrices as (inputs, units): so are their gradients, and a fused step goes through both in order
+            stacked = nn.Parameter(torch.stack([one.detach().T for one in own]), requires_grad=own[0].requires_grad)
+            for one, part in zip(own, stacked.detach(), strict=True):
+                one.data = part.T
+            self._stacked[own[0]] = stacked
+        self.parameters = tuple(self._stacked.values())
+
+    def logits(self, x: Tensor, *, shared: bool) -> Tensor:
+        """Logits of the first member's points, then of the next one's; `shared`: all have the same."""
+        own = x.expand(self._members, -1, -1) if shared else x.unflatten(0, (self._members, -1))
+        return self._through(self._model, own).flatten(0, 1)
+
+    def _through(self, module: nn.Module, x: Tensor) -> Tensor:
+        if isinstance(module, nn.Sequential):
+            for part in module:
+                x = self._through(part, x)
+            return x
+        if isinstance(module, ResidualSum):
+            return self._through(module.shortcut, x) + module.scale * self._through(module.branch, x)
+        if isinstance(module, nn.Linear):
+            weight, bias = self._stacked[module.weight], cast("nn.Parameter | None", module.bias)
+            return torch.bmm(x, weight) if bias is None else torch.baddbmm(self._stacked[bias].unsqueeze(1), x, weight)
+        if isinstance(module, nn.BatchNorm1d):
+            centred = x - x.mean(1, keepdim=True)
+            return centred * centred.square().mean(1, keepdim=True).add(module.eps).rsqrt()
+        if isinstance(module, MIXES_POINTS):
+            return torch.stack([module(own) for own in x])
+        if isinstance(module, nn.GroupNorm):
+            return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return module(x)  # unit by unit, or over the last axis
+
+
+def _optimizer(plan: Plan, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
     kind: Any = torch.optim.Adam if plan.optimizer == "adam" else torch.optim.SGD
-    return kind(parameters, lr=1.0, weight_decay=plan.decay)
+    return kind(parameters, lr=1.0, weight_decay=plan.decay, fused=True)
 
 
-def _all_reached(parameters: list[nn.Parameter]) -> None:
+def _all_reached(parameters: Sequence[nn.Parameter]) -> None:
     """A function that runs in NumPy lets no gradient through, and what comes before it would silently not learn."""
     missed = sum(p.grad is None for p in parameters)
     if missed:
@@ -313,31 +359,28 @@ def _all_reached(parameters: list[nn.Parameter]) -> None:
         )
 
 
-def _norm(parameters: list[nn.Parameter]) -> float:
-    return sum(float(p.grad.double().square().sum()) for p in parameters if p.grad is not None) ** 0.5
+def _norms(parameters: Sequence[nn.Parameter], members: int) -> list[float]:
+    """The norm of each member's gradient."""
+    squares = [p.grad.double().square().view(members, -1).sum(1) for p in parameters if p.grad is not None]
+    return torch.stack(squares).sum(0).sqrt().tolist()
 
 
 @contextmanager
-def _training_statistics(model: nn.Module, points: int) -> Generator[bool]:
-    """Norms over the data take down the statistics of the next batch, for eval mode; undone at the end.
-
-    Whether there are any. torch takes down the unbiased variance: a part in n above what the batch was divided by.
-    """
-    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+def _statistics_of(model: nn.Module, points: int) -> Generator[None]:
+    """Norms over the data use the statistics of the first points, which are the training points; undone at the end."""
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d | MeanFree | BatchCentre)]
     for norm in norms:
-        norm.track_running_stats, norm.momentum = True, 1.0
-        like = next(model.parameters())
-        norm.running_mean = torch.zeros(norm.num_features, dtype=like.dtype)
-        norm.running_var = torch.ones(norm.num_features, dtype=like.dtype)
-        norm.num_batches_tracked = torch.tensor(0)
+        norm.forward = partial(_by_first, norm, points)
     try:
-        yield bool(norms)
+        yield
     finally:
-        model.train()
         for norm in norms:
-            norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
-            norm.num_batches_tracked = None
+            del norm.forward
 
 
-def _tensor(x: NDArray[np.float32], dtype: torch.dtype) -> Tensor:
-    return torch.tensor(x).to(dtype)
+def _by_first(norm: nn.Module, points: int, x: Tensor) -> Tensor:
+    first = x[:points]
+    if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
+        variance, mean = torch.var_mean(first, [d for d in range(x.ndim) if d != 1], correction=0)
+        return nn.functional.batch_norm(x, mean, variance, eps=norm.eps)
+    return x - (first.mean() if isinstance(norm, MeanFree) else first.mean(0, keepdim=True))
