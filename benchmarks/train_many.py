@@ -22,8 +22,7 @@ import torch
 from torch import nn
 
 from firstguess.base.threads import cores
-from firstguess.ensemble.member_module import moments_of, resolve
-from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
+from firstguess.ensemble.training_engine import DescriptionTrainer
 from firstguess.ensemble.training_loop import plan
 from firstguess.network.network import Network
 
@@ -53,10 +52,8 @@ def plain(x: torch.Tensor, y: torch.Tensor, depth: int, steps: int) -> float:
 def ours(x: np.ndarray, y: np.ndarray, depth: int, steps: int, group: int | None) -> tuple[float, float, int]:
     """Seconds a network and step, seconds a network and look, and networks side by side."""
     network = Network.parse(f"{depth} x [dense(weight_var=2) > relu] > dense")
-    ops = compile_ops(resolve(network, x.shape[1:], width=WIDTH, inputs=lambda: moments_of(x)))
-    assert not isinstance(ops, str)
     how = plan(len(x), lr=RATE, steps=[0, steps + 2], batch=BATCH)
-    trainer = BatchedTrainer(ops, x, y, None, how, classes=2, threads=cores(), memory=8e9, group=group)
+    trainer = DescriptionTrainer(network, x, y, None, how, width=WIDTH, threads=cores(), memory=8e9, group=group)
     times: list[list[float]] = [[] for _ in range(trainer.threads)]
 
     def clock(into: list[float]) -> Callable[[], bool]:

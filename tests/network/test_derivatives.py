@@ -1,79 +1,40 @@
-"""The way back of every operation without weights: what autograd finds, and what differences of the function say."""
+"""Gradients of activations' modules: differences of the function, for functions of one's own too."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 import torch
 
 import firstguess as fg
-from firstguess.ensemble.member_module import resolve
 from firstguess.network.activations import registry
-from firstguess.network.activations.tensors import Derivative
-from firstguess.network.inputs import Inputs
-from firstguess.network.network import Network
-from firstguess.network.tensors import Local, OverData
-
-OTHERS = [
-    *("layernorm(eps=0.3)", "rmsnorm(eps=0.3)"),
-    *("layernorm", "rmsnorm", "groupnorm(2)", "batchnorm", "batchnorm(batch=4)", "scale(-0.7)", "shift(0.4)"),
-    *("leaky_relu(0.3)", "centered(relu)", "centered(tanh)", "centered(gelu)"),
-]
+from firstguess.network.activations.tensors import module_of
 
 
-def derivative_of(layer: str) -> Derivative:
-    """As it stands after a dense layer."""
-    place = resolve(Network.parse(f"dense > {layer} > dense"), (5,), width=6, inputs=Inputs)[1]
-    record = place.layer.tensors(place)
-    assert isinstance(record, Local | OverData)
-    assert record.derivative is not None
-    return record.derivative
+def gradient(phi: fg.Activation, x: torch.Tensor) -> torch.Tensor:
+    given = x.clone().requires_grad_()
+    module_of(phi)(given).sum().backward()
+    assert given.grad is not None
+    return given.grad
 
 
-@pytest.mark.parametrize("layer", [*registry.names(), *OTHERS])
-def test_the_way_back_is_the_functions_difference(layer: str) -> None:
-    d = derivative_of(layer)
-    rng = torch.Generator().manual_seed(4)
-    x, g, direction = (torch.randn(3, 6, 10, generator=rng, dtype=torch.float64) for _ in range(3))
+@pytest.mark.parametrize("name", registry.names())
+def test_a_modules_gradient_is_the_functions_difference(name: str) -> None:
+    phi = registry.activation(name)
+    x = torch.randn(50, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     step = 1e-6
-
-    def value(at: torch.Tensor) -> torch.Tensor:
-        out = torch.empty_like(at)
-        d.forward(at, out)
-        return out
-
-    with torch.no_grad():
-        slope = float((g * (value(x + step * direction) - value(x - step * direction))).sum() / (2 * step))
-        for inplace in (False, True) if d.keeps != "input" else (False,):
-            given = x.clone()
-            out = given if inplace else torch.empty_like(x)
-            more = d.forward(given, out)
-            back = d.backward(g.clone(), given if d.keeps == "input" else out, more)
-            assert math.isclose(float((back * direction).sum()), slope, rel_tol=1e-5, abs_tol=1e-6)
+    rise = (phi.rise((x + step).numpy()) - phi.rise((x - step).numpy())) / (2 * step)
+    np.testing.assert_allclose(gradient(phi, x), rise, rtol=1e-5, atol=1e-7)
 
 
-def test_a_function_of_ones_own_goes_back_by_its_derivative() -> None:
-    phi = fg.activation(lambda x: np.sin(2 * x), name="mine", derivative=lambda x: 2 * np.cos(2 * x))
-    from firstguess.network.activations.tensors import derivative, elementwise
-
-    d = derivative(phi, elementwise(phi))
-    assert d is not None
-    x, g = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    out = torch.empty_like(x)
-    more = d.forward(x, out)
-    torch.testing.assert_close(out, torch.sin(2 * x))
-    torch.testing.assert_close(d.backward(g.clone(), x, more), g * 2 * torch.cos(2 * x))
+def test_a_function_of_ones_own_has_its_derivative() -> None:
+    x = torch.linspace(-3.0, 3.0, 60, dtype=torch.float64)
+    own = fg.activation(lambda x: x * np.sin(x), derivative=lambda x: np.sin(x) + x * np.cos(x))
+    numeric = fg.activation(lambda x: x * np.sin(x))
+    np.testing.assert_allclose(gradient(own, x), torch.sin(x) + x * torch.cos(x), rtol=1e-12)
+    np.testing.assert_allclose(gradient(numeric, x), torch.sin(x) + x * torch.cos(x), atol=1e-6)
 
 
-def test_a_function_without_its_derivative_goes_back_numerically_unless_it_jumps() -> None:
-    from firstguess.network.activations.tensors import derivative, elementwise
-
-    phi = fg.activation(lambda x: np.sin(2 * x), name="mine")
-    d = derivative(phi, elementwise(phi))
-    assert d is not None
-    x, g = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    torch.testing.assert_close(d.backward(g.clone(), x, d.forward(x, torch.empty_like(x))), g * 2 * torch.cos(2 * x))
-    step = fg.activation(lambda x: np.where(x > 0.0, 1.0, 0.0), name="step", kinks=(0.0,))
-    assert derivative(step, elementwise(step)) is None
+def test_a_function_that_jumps_lets_no_gradient_through() -> None:
+    step = fg.activation(lambda x: np.where(x > 0.0, 1.0, 0.0), name="step")
+    assert not module_of(step)(torch.ones(3, requires_grad=True)).requires_grad

@@ -12,7 +12,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.ensemble import member_statistics as sharding
-from firstguess.ensemble.training_batched import BatchedTrainer
+from firstguess.ensemble.training_engine import DescriptionTrainer
 from firstguess.studies import study
 from firstguess.studies.tasks import packed, unpacked
 
@@ -54,11 +54,11 @@ def test_groups_of_another_size_would_not(monkeypatch: pytest.MonkeyPatch) -> No
     """Why blocks are whole groups. If this fails, bits do not depend on groups any more, and blocks may be any."""
     data = fg.data.two_blobs(300, 20)
     found = []
-    real = BatchedTrainer._fitting
+    real = DescriptionTrainer._fitting
     for group in (1, 16):
         with monkeypatch.context() as patch:
             patch.setattr(
-                BatchedTrainer, "_fitting", lambda self, g, t, m, group=group: (group, real(self, g, t, m)[1])
+                DescriptionTrainer, "_fitting", lambda self, g, t, m, group=group: (group, real(self, g, t, m)[1])
             )
             found.append(trained({"norm": "layernorm", "optimizer": "adam"}, data).loss.draws)
     assert not np.array_equal(*found)

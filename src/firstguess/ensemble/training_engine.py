@@ -214,7 +214,9 @@ class DescriptionTrainer:
         """As many members and threads as memory has room for."""
         weights = sum(parameter.numel() for parameter in self._member(0).parameters())
         kept = 3.0 * sum(self._nodes) * (self.plan.batch or self._n)
-        evaluated = 4.0 * max(self._nodes) * len(self._x) if self._mixes else 4.0 * _CHUNK
+        evaluated = 4.0 * max(self._nodes) * len(self._x)
+        if not self._mixes:
+            evaluated = min(evaluated, 4.0 * _CHUNK)
 
         def need(members: int) -> float:
             return self._dtype.itemsize * (members * (5.0 * weights + kept) + evaluated)
@@ -308,12 +310,12 @@ class StackedLayers:
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self._model, self._members = models[0], len(models)
-        self._stacked: dict[nn.Parameter, nn.Parameter] = {}
+        self._stacked: dict[Tensor, nn.Parameter] = {}
         for own in zip(*(model.parameters() for model in models), strict=True):
             # matrices as (inputs, units): so are their gradients, and a fused step goes through both in order
-            stacked = nn.Parameter(torch.stack([one.detach().T for one in own]), requires_grad=own[0].requires_grad)
+            stacked = nn.Parameter(torch.stack([one.detach().t() for one in own]), requires_grad=own[0].requires_grad)
             for one, part in zip(own, stacked.detach(), strict=True):
-                one.data = part.T
+                one.data = part.t()
             self._stacked[own[0]] = stacked
         self.parameters = tuple(self._stacked.values())
 
@@ -330,7 +332,7 @@ class StackedLayers:
         if isinstance(module, ResidualSum):
             return self._through(module.shortcut, x) + module.scale * self._through(module.branch, x)
         if isinstance(module, nn.Linear):
-            weight, bias = self._stacked[module.weight], cast("nn.Parameter | None", module.bias)
+            weight, bias = self._stacked[module.weight], cast("Tensor | None", module.bias)
             return torch.bmm(x, weight) if bias is None else torch.baddbmm(self._stacked[bias].unsqueeze(1), x, weight)
         if isinstance(module, nn.BatchNorm1d):
             centred = x - x.mean(1, keepdim=True)
@@ -368,7 +370,8 @@ def _norms(parameters: Sequence[nn.Parameter], members: int) -> list[float]:
 @contextmanager
 def _statistics_of(model: nn.Module, points: int) -> Generator[None]:
     """Norms over the data use the statistics of the first points, which are the training points; undone at the end."""
-    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d | MeanFree | BatchCentre)]
+    kinds = nn.BatchNorm1d | nn.BatchNorm2d | MeanFree | BatchCentre
+    norms: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
     for norm in norms:
         norm.forward = partial(_by_first, norm, points)
     try:

@@ -55,8 +55,8 @@ def train(
 ) -> TrainedMembers:
     """Train many initializations, and look at their guesses, accuracies and losses on the way.
 
-    Member i depends on (seed, i) only: its weights, and the order in which it sees the data. Ctrl-C keeps the curves so
-    far; a member that diverges (NaN or Inf) is a result, and the others continue.
+    Member i depends on (seed, i) only, but for rounding: its weights, and the order in which it sees the data. Ctrl-C
+    keeps the curves so far; a member that diverges (NaN or Inf) is a result, and the others continue.
 
     Args:
         what: A `Network` or its text; or an `nn.Module`, a class or a factory that makes one.

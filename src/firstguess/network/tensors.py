@@ -16,7 +16,6 @@ from firstguess.network.shapes import Shape
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from firstguess.network.activations.tensors import Derivative
     from firstguess.network.signal import Signal
 
 Scratch: TypeAlias = "Callable[[Tensor], Tensor]"  # a buffer of the shape of its argument, to be used at once
@@ -82,14 +81,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Local:
-    """An operation on any segment of the points; `batch`: on segments that hold whole batches of this size.
-
-    Without a `derivative` members are trained one by one, as modules.
-    """
+    """An operation on any segment of the points; `batch`: on segments that hold whole batches of this size."""
 
     apply: Apply
     batch: int = 1
-    derivative: Derivative | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,6 @@ class OverData:
     apply: Callable[[Tensor, Terms], Tensor]
     first: Apply | None = None
     whole: Callable[[Tensor], Tensor] | None = None
-    derivative: Derivative | None = None  # of all of it, on a batch that is the whole data set to it
 
 
 @dataclass(frozen=True)

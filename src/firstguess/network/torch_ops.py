@@ -7,7 +7,6 @@ nothing where float32 resolves the variance, and a constant unit or sample becom
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.activations.tensors import Derivative, Kept
 from firstguess.network.tensors import Local, Scratch, variance_of_others
 
 if TYPE_CHECKING:
@@ -47,50 +45,6 @@ def standardize(
     x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size).add_(eps), mean))
 
 
-def standardizing(
-    parts: Callable[[Tensor], Iterable[Tensor]],
-    dim: int,
-    *,
-    center: bool = True,
-    eps: float = 0.0,
-    divide: bool = True,
-) -> Derivative:
-    """`standardize` over one dimension of each of these views, and its backward.
-
-    With y the result and s = 1/√(variance + eps), dx = s·(dy − mean dy − y·mean(y·dy)); without centring the
-    mean of dy stays.
-    """
-
-    def forward(x: Tensor, out: Tensor) -> Kept:
-        if out is not x:
-            out.copy_(x)
-        scales: list[Tensor] = []
-        for part in parts(out):
-            mean = None
-            if center:
-                mean = part.mean(dim, keepdim=True)
-                part.sub_(mean)
-            if not divide:
-                continue
-            scales.append(inverse_sd((part * part).mean(dim, keepdim=True).add_(eps), mean))
-            part.mul_(scales[-1])
-        return tuple(scales)
-
-    def backward(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
-        if not divide:
-            for g in parts(gradient):
-                g.sub_(g.mean(dim, keepdim=True))
-            return gradient
-        for g, y, scale in zip(parts(gradient), parts(kept), more, strict=True):
-            along = (g * y).mean(dim, keepdim=True)
-            if center:
-                g.sub_(g.mean(dim, keepdim=True))
-            g.addcmul_(y, along, value=-1.0).mul_(scale)
-        return gradient
-
-    return Derivative(forward, backward, "output")
-
-
 def over_units(images: bool, groups: int, *, center: bool, eps: float, divide: bool) -> Local:
     """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
 
@@ -104,8 +58,7 @@ def over_units(images: bool, groups: int, *, center: bool, eps: float, divide: b
 
     if images:
         return Local(of_images)
-    back = standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center, eps=eps, divide=divide)
-    return Local(of_vectors, derivative=back)
+    return Local(of_vectors)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -182,6 +135,9 @@ class LeaveOneOutNorm(nn.Module):
             others = variance_of_others(d, (d * d).sum(0, keepdim=True), b)
             parts.append(d * (b / (b - 1)) / others.sqrt())
         return torch.cat(parts)
+
+
+MIXES_POINTS = (nn.BatchNorm1d, nn.BatchNorm2d, MeanFree, BatchCentre, InBatches, LeaveOneOutNorm)
 
 
 # --------------------------------------------------------------------------------------------------------------

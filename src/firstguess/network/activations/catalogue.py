@@ -65,9 +65,6 @@ RELU = piecewise_linear(
         "torch.relu_",
         "ReLU",
         ("torch.relu", "torch.relu_", "F.relu", "F.relu_", "Tensor.relu"),
-        backward="aten.threshold_backward.grad_input",
-        backward_of="output",
-        backward_with=(("threshold", 0.0),),
     ),
 )
 
@@ -82,9 +79,6 @@ def leaky_relu(slope: float = 0.01) -> Activation:
         "LeakyReLU",
         ("F.leaky_relu",),
         arguments=(("negative_slope", "slope"),),
-        backward="aten.leaky_relu_backward.grad_input",
-        backward_of="output" if slope >= 0 else "input",
-        backward_with=(("self_is_result", slope >= 0),),
     )
     return piecewise_linear("leaky_relu", slope, 1.0, (("slope", slope),), names)
 
@@ -199,8 +193,6 @@ TANH = Activation(
         "torch.tanh_",
         "Tanh",
         ("torch.tanh", "F.tanh", "Tensor.tanh"),
-        backward="aten.tanh_backward.grad_input",
-        backward_of="output",
     ),
 )
 
@@ -228,9 +220,7 @@ GELU = Activation(
     closed=record.gelu,
     energy=record.gelu_energy,
     kernel=_gelu_kernel,
-    torch=TorchNames(
-        "aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "none"),), backward="aten.gelu_backward.grad_input"
-    ),
+    torch=TorchNames("aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "none"),)),
 )
 
 GELU_TANH = Activation(
@@ -240,9 +230,7 @@ GELU_TANH = Activation(
     features=(Feature(0.0, 2.0),),  # poles at ±0.63 ± 2.75i, then a row of them outwards at ±30°
     near=(0.5, 0.5),
     far=(0.0, 1.0),
-    torch=TorchNames(
-        "aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "tanh"),), backward="aten.gelu_backward.grad_input"
-    ),
+    torch=TorchNames("aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "tanh"),)),
 )
 
 SILU = Activation(
@@ -252,7 +240,7 @@ SILU = Activation(
     features=(Feature(0.0, math.pi),),
     near=(0.5, 0.5),
     far=(0.0, 1.0),
-    torch=TorchNames("aten.silu_", "SiLU", ("F.silu",), backward="aten.silu_backward.grad_input"),
+    torch=TorchNames("aten.silu_", "SiLU", ("F.silu",)),
 )
 
 MISH = Activation(
@@ -296,8 +284,6 @@ SIGMOID = Activation(
         "torch.sigmoid_",
         "Sigmoid",
         ("torch.sigmoid", "F.sigmoid", "torch.special.expit", "Tensor.sigmoid"),
-        backward="aten.sigmoid_backward.grad_input",
-        backward_of="output",
     ),
 )
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -201,9 +201,6 @@ class TorchNames(NamedTuple):
     refuse: str = ""  # what to say of other values, as a format of them
     read: bool = True  # False: it is built with this module, which is not read as it
     also: tuple[TorchNames, ...] = ()  # other ways to write it
-    backward: str = ""  # an overload `.grad_input`; "": by the module's own gradient, or by `derivative` in NumPy
-    backward_of: Literal["input", "output"] = "input"  # what it wants besides the gradient
-    backward_with: tuple[tuple[str, float], ...] = ()  # and with which keywords, besides the parameters
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from firstguess.base.errors import NotCovered
 from firstguess.network.activations import registry
@@ -55,76 +54,6 @@ def _in_place(phi: Activation) -> Op:
     return partial(run, **keywords) if keywords else run
 
 
-def derivative(phi: Activation, run: Op) -> Derivative | None:
-    """`run`, which is φ up to a constant, in training; None where nobody knows its derivative."""
-    import torch
-
-    names = phi.torch
-    if names is not None and names.backward:
-        back = resolve(names.backward)
-        keywords = _keywords(phi, names) | dict(names.backward_with)
-
-        def named(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
-            return back(gradient, kept, grad_input=gradient, **keywords)
-
-        # a constant is subtracted the output after φ, so then the output is not φ's
-        keeps = names.backward_of if not phi.centered else "input"
-        if keeps == names.backward_of:
-            return Derivative(lambda x, out: _into(run, x, out), named, keeps)
-    if names is not None and (names.module or names.calls):
-        module = module_of(phi)
-
-        def forward(x: Tensor, out: Tensor) -> Kept:
-            with torch.enable_grad():
-                given = x.detach().clone().requires_grad_()
-                value = module(given)
-            _into(run, x, out)
-            return given, value
-
-        def traced(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
-            given, value = more
-            return gradient.copy_(torch.autograd.grad(value, given, gradient)[0])
-
-        return Derivative(forward, traced, "nothing")
-    slope = phi.derivative
-    if slope is None:
-        return None
-
-    def numeric(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
-        return gradient.mul_(torch.from_numpy(slope(kept.double().numpy())).to(gradient))
-
-    return Derivative(lambda x, out: _into(run, x, out), numeric, "input")
-
-
-def _into(run: Op, x: Tensor, out: Tensor) -> Kept:
-    if out is not x:
-        out.copy_(x)
-    value = run(out)
-    if value is not out:
-        out.copy_(value)
-    return ()
-
-
-def mean_free(of: Derivative | None) -> Derivative | None:
-    """The same, and then the mean over data and units of every initialization subtracted."""
-    if of is None:
-        return None
-
-    def forward(x: Tensor, out: Tensor) -> Kept:
-        more = of.forward(x, out)
-        kept = (out.clone(),) if of.keeps == "output" else ()
-        out.sub_(out.mean((1, 2), keepdim=True))
-        return *more, *kept
-
-    def backward(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
-        gradient.sub_(gradient.mean((1, 2), keepdim=True))
-        if of.keeps == "output":
-            return of.backward(gradient, more[-1], more[:-1])
-        return of.backward(gradient, kept, more)
-
-    return Derivative(forward, backward, "input" if of.keeps == "input" else "nothing")
-
-
 def module_of(phi: Activation) -> nn.Module:
     """The module of torch.nn that is this activation before centring, or one that calls its function."""
     from torch import nn
@@ -154,8 +83,21 @@ def _elementwise_class() -> Callable[[Activation], nn.Module]:
     import torch
     from torch import nn
 
+    class InNumpy(torch.autograd.Function):
+        """φ and its derivative, value by value."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, phi: Activation) -> Tensor:
+            ctx.save_for_backward(x)
+            ctx.slope = phi.derivative
+            return _in_numpy(lambda x: phi.offset + phi.rise(x), x)
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+            return grad_outputs[0] * _in_numpy(ctx.slope, *ctx.saved_tensors), None
+
     class Elementwise(nn.Module):
-        """An activation that torch has no module for; one of your own runs in NumPy and has no gradient."""
+        """An activation that torch has no module for; one of your own runs in NumPy, and so does its derivative."""
 
         def __init__(self, phi: Activation) -> None:
             super().__init__()
@@ -168,10 +110,17 @@ def _elementwise_class() -> Callable[[Activation], nn.Module]:
         def forward(self, x: Tensor) -> Tensor:
             if self.known is not None:
                 return self.known(x)
-            value = self.phi.offset + self.phi.rise(x.detach().double().cpu().numpy())
-            return torch.from_numpy(value).to(x)
+            if x.requires_grad and self.phi.derivative is not None:
+                return InNumpy.apply(x, self.phi)
+            return _in_numpy(lambda x: self.phi.offset + self.phi.rise(x), x)
 
     return Elementwise
+
+
+def _in_numpy(function: Callable[[Any], Any], x: Tensor) -> Tensor:
+    import torch
+
+    return torch.from_numpy(function(x.detach().double().cpu().numpy())).to(x)
 
 
 class Spelling(NamedTuple):
@@ -257,35 +206,3 @@ def _spelling(candidates: list[tuple[str, TorchNames]]) -> Spelling:
             given = inspect.signature(cast("Callable[..., nn.Module]", kind)).parameters.get(key)
             keywords[key] = None if given is None else given.default  # an attribute of a class that is no argument
     return Spelling(tuple(candidates), tuple(keywords.items()))
-
-
-# --------------------------------------------------------------------------------------------------------------
-# The backward pass through an operation without weights: what training asks of an activation or a norm.
-
-Kept: TypeAlias = "tuple[Tensor, ...]"
-
-
-@dataclass(frozen=True)
-class Derivative:
-    """An operation on a batch of points in training, layout (inits, units, points), and its backward pass.
-
-    `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
-    `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by
-    the input; `kept` is the input or the output, as `keeps` says, as it was then.
-    """
-
-    forward: Callable[[Tensor, Tensor], Kept]
-    backward: Callable[[Tensor, Tensor, Kept], Tensor]
-    keeps: Literal["input", "output", "nothing"]
-
-
-def linear_derivative(factor: float, shift: float = 0.0) -> Derivative:
-    """Of factor · x + shift."""
-
-    def forward(x: Tensor, out: Tensor) -> Kept:
-        if out is not x:
-            out.copy_(x)
-        out.mul_(factor).add_(shift)
-        return ()
-
-    return Derivative(forward, lambda gradient, kept, more: gradient.mul_(factor), "nothing")

@@ -221,24 +221,22 @@ class Activate(Layer):
         return _constant_at(self.phi, place.signal() if self.phi.centered else None)
 
     def tensors(self, place: Place) -> Local | OverData:
-        from firstguess.network.activations.tensors import derivative, elementwise, mean_free
+        from firstguess.network.activations.tensors import elementwise
 
         constant = self._constant(place)
         run = elementwise(self.phi, constant or 0.0)
-        back = derivative(self.phi, run)
 
         def apply(x: Tensor, scratch: Scratch) -> Tensor:
             return run(x)
 
         if constant is not None:
-            return Local(apply, derivative=back)
+            return Local(apply)
         common = (-1, 1, 1, 1) if place.before.images else (-1, 1, 1)
         return OverData(
             lambda x, mean, variance: (mean.mean(1).to(x.dtype).view(common),),
             lambda x, terms: x.sub_(*terms),
             first=apply,
             whole=lambda x: x - x.mean(),
-            derivative=mean_free(back),
         )
 
     def source(self, at: SourceWriter) -> str:

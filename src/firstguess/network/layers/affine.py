@@ -11,7 +11,6 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.record import changed
 from firstguess.base.text import number
-from firstguess.network.activations.tensors import linear_derivative
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, keeps_shape, nothing_assumed, register
@@ -43,8 +42,7 @@ class UnitAffine(Layer):
 
     def tensors(self, place: Place) -> Local:
         factor, by = self.factor, self.by
-        back = linear_derivative(factor, by)
-        return Local(lambda x, scratch: x.add_(by) if factor == 1.0 else x.mul_(factor), derivative=back)
+        return Local(lambda x, scratch: x.add_(by) if factor == 1.0 else x.mul_(factor))
 
     def source(self, at: SourceWriter) -> str:
         at.classes[AFFINE] = None

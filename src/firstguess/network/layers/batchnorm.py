@@ -255,7 +255,7 @@ class BatchNorm(Layer):
 
     def tensors(self, place: Place) -> Local | OverData:
         """Over the whole data set, or over consecutive batches; a last, shorter one is normalized by itself."""
-        from firstguess.network.torch_ops import standardize, standardizing
+        from firstguess.network.torch_ops import standardize
 
         usual = self.estimator == "usual"
         size, points = self.batch or place.batch, place.points
@@ -263,7 +263,7 @@ class BatchNorm(Layer):
         if size is None or (usual and points is not None and size >= points):
             if images:
                 return OverData(_terms_of_channels, _by_terms)
-            return OverData(_terms_of_nodes, _by_terms, derivative=standardizing(lambda x: (x,), 2))
+            return OverData(_terms_of_nodes, _by_terms)
         self._check_last(size, points)
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
@@ -279,8 +279,7 @@ class BatchNorm(Layer):
                     _leave_one_out(part)
             return x
 
-        back = None if images or not usual else standardizing(lambda x: batches(x, 2, size), 3)
-        return Local(of_images if images else of_vectors, batch=size, derivative=back)
+        return Local(of_images if images else of_vectors, batch=size)
 
     def _check_last(self, size: int, points: int | None) -> None:
         least = 2 if self.estimator == "usual" else 5
