@@ -116,6 +116,7 @@ def at_zero(distribution: UnitDistribution) -> AtZero:
     )
 
 
+@lru_cache(maxsize=4096)
 def at(distribution: UnitDistribution, c: float) -> At:
     """Its meanings at an overlap c from −1 to 1; s₄ for c ≥ 0 only (0 below)."""
     if distribution.phi is None:
@@ -301,7 +302,7 @@ class FiniteSignal:
 
     def normed(self, after: Signal, *, centres: bool, eps: float) -> FiniteSignal:
         """A norm over units: before φ, or after it."""
-        if eps > _SMALL_EPS * self.signal.q:
+        if eps and eps > _SMALL_EPS * self.signal.q:
             raise _refuse("a norm whose ε is far below the variance", f"ε = {eps:g}")
         if self.distribution.phi is None and not self.inputs:
             return changed(
@@ -353,10 +354,10 @@ class FiniteSignal:
             change, sizes, pulls = self._after_batchnorm()
         else:
             change = self._even() if self.even else self._about_e()
-        one_minus_c = self.signal.one_minus_c
+        one_minus_c, total = self.signal.one_minus_c, after.total
         kept = after.one_minus_c / one_minus_c if one_minus_c > 0.0 else 0.0  # biases add the same to all pairs
-        shift = kept * change.e * after.total
-        if not (-after.total < after.between + shift < after.total and change.v > -_ROUNDING):
+        shift = kept * change.e * total
+        if not (-total < after.between + shift < total and change.v > -_ROUNDING):
             raise _refuse("corrections that are small", f"a mean overlap of {after.correlation + kept * change.e:.3g}")
         signal = changed(after, between=after.between + shift, spread=after.spread - shift)
         return changed(

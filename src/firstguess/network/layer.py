@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, Flag, auto
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
-from firstguess.base.checks import float_range
+from firstguess.base.checks import check_count, check_flag, check_number, float_range
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.text import number, repeated
 from firstguess.network.shapes import Shape
@@ -54,6 +55,7 @@ class Symmetry(Enum):
     NONE = auto()
 
 
+_EXAMPLES = {"weight_var": 2, "bias_var": 0.1, "out_bias_var": 0.1, "eps": 1e-5, "types": 0.02, "base": 10000}
 _STATED = ("kind", "weighted", "mixes", "symmetry", "breaks_gaussianity")
 _READINGS = (
     ("tensors", "the ensemble reading: fg.measure(...)"),
@@ -93,11 +95,20 @@ class Layer:
     modules: ClassVar[tuple[str | type, ...]] = ()
     # Functions that `from_call` reads: "torch.…", "F.…" (torch.nn.functional), "operator.…", "Tensor.…" for methods.
     calls: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[str] = ""  # of the arguments that it cannot do without, for hints
+    least: ClassVar[tuple[tuple[str, float], ...]] = ()  # of arguments, where it is not 0 of numbers and 1 of counts
+    above: ClassVar[tuple[str, ...]] = ()  # arguments that have to be above 0
     batch: int | None = None  # how many points it looks at together, where that is not all of them
     weighted: bool  # its output is a pre-activation, sums over random weights (a residual block's too)
     mixes: Mix
     symmetry: Symmetry
     breaks_gaussianity: bool  # Gaussian nodes stop being Gaussian
+
+    def __post_init__(self) -> None:
+        for name, optional, check in _argument_checks(type(self)):
+            value = getattr(self, name)
+            if value is not None or not optional:
+                check(value)
 
     @property
     def name(self) -> str:
@@ -325,6 +336,28 @@ class Layer:
         cls = type(self)
         covered = next((hint for method, hint in _READINGS if has_reading(cls, method)), "")
         raise NotCovered(f"{what} of {self.kind}", got="a layer without one", hint=covered)
+
+
+@lru_cache(maxsize=128)
+def _argument_checks(cls: type[Layer]) -> list[tuple[str, bool, Callable[[Any], None]]]:
+    """How the arguments of a kind are checked, by their fields: finite numbers, counts, flags; whether None is one."""
+    found, least = list[tuple[str, bool, Callable[[Any], None]]](), dict(cls.least)
+    for place, one in enumerate(fields(cls) if is_dataclass(cls) else ()):
+        name, wants = one.name, str(one.type)
+        check: Any = None
+        if wants.startswith("int"):
+            check = partial(check_count, name=name, kind=cls.kind, low=int(least.get(name, 1)))
+        elif wants == "bool":
+            check = partial(check_flag, name=name, kind=cls.kind)
+        elif wants.startswith("float"):
+            said = [cls.example] if cls.example else []
+            said += [] if said and place == 0 else [f"{name}={_EXAMPLES.get(name, 1)}"]
+            strict, hint = name in cls.above, f"{cls.kind}({', '.join(said)})"
+            low = least.get(name, 0.0)
+            check = partial(check_number, name=name, kind=cls.kind, low=low, strict=strict, hint=hint)
+        if check is not None:
+            found.append((name, wants.endswith("None"), check))
+    return found
 
 
 @dataclass(frozen=True)

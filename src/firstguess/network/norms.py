@@ -276,9 +276,7 @@ def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> 
         trace = float(np.trace(k[cols, cols]))
         # what centring leaves of identical points is rounding
         if trace <= 64.0 * float(np.finfo(k.dtype).eps) * float(q[cols].sum()):
-            raise NotCovered(
-                "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
-            )
+            raise all_alike()
         scale[cols] = math.sqrt(trace / (cols.stop - cols.start))
     inverse = 1.0 / scale
     k *= inverse[:, None]
@@ -292,6 +290,21 @@ def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> 
             )
         t = _tangent(k, t, inverse)
     return t, inverse
+
+
+def all_alike() -> NotCovered:
+    """The error of a batch of one point, many times."""
+    return NotCovered("data points that differ", got="a batch whose points are all alike", hint="drop duplicates")
+
+
+def check_spread(signal: Signal) -> None:
+    """Refuse a signal that is the same on all points."""
+    if signal.spread == 0.0:
+        raise NotCovered(
+            "data points that differ",
+            got="a signal without variance over the data",
+            hint="a larger weight variance before this layer",
+        )
 
 
 def _tangent(k: Array, t: Array, inverse: Array) -> Array:

@@ -130,6 +130,14 @@ class Signal:
         """Its distribution after a map that keeps Gaussian nodes Gaussian; `otherwise` where they are not."""
         return self.distribution if isinstance(self.distribution, Gaussian) else otherwise
 
+    def beyond_float(self, phi: Activation) -> NotCovered:
+        """The error of an activation that meets it where float64 ends."""
+        return NotCovered(
+            "a signal that float64 can hold",
+            got=f"log q = {self.log_q:.4g} entering {phi}",
+            hint="a smaller weight variance, or a norm",
+        )
+
     def rescaled(self) -> Signal:
         """The same signal with its numbers brought into range; the scale moves to log_scale."""
         total = self.total
@@ -182,11 +190,7 @@ class Gaussian(Distribution):
                 return replace(unit, mean=ray.offset + unit.mean, distribution=after)
         unit = signal.at_scale(0.0)
         if abs(log_q) > _OVERFLOW or (log_q > _STEEP and phi.closed is None):
-            raise NotCovered(
-                "a signal that float64 can hold",
-                got=f"log q = {log_q:.4g} entering {phi}",
-                hint="a smaller weight variance, or a norm",
-            )
+            raise signal.beyond_float(phi)
         return Signal(*phi.moments(unit.between, unit.spread, mean=unit.mean), 0.0, after).rescaled()
 
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
@@ -313,11 +317,7 @@ class Pairs(Distribution):
         if phi.degree is not None:
             return self.log_scale, self.values
         if abs(signal.log_q) > _RANGE:
-            raise NotCovered(
-                "a signal that float64 can hold",
-                got=f"log q = {signal.log_q:.4g} entering {phi}",
-                hint="a smaller weight variance, or a norm",
-            )
+            raise signal.beyond_float(phi)
         return 0.0, self.values * math.exp(0.5 * self.log_scale)
 
 

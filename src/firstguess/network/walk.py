@@ -173,15 +173,17 @@ def check_vocabulary(layers: Sequence[Layer], classes: int) -> None:
 # Folds over layers of finite width: the expansion in 1/width, and a Monte Carlo sample of points.
 
 
-def finite_steps(layers: Iterable[Layer], state: FiniteSignal) -> Iterator[tuple[Layer, FiniteSignal]]:
-    """Fold a finite signal through layers, yielding what is after each; an error names the layer it came from."""
-    for index, layer in enumerate(layers, start=1):
-        try:
-            with float_range():
+def finite_steps(layers: Sequence[Layer], state: FiniteSignal) -> list[FiniteSignal]:
+    """Fold a finite signal through layers: what is after each; an error names the layer it came from."""
+    found: list[FiniteSignal] = []
+    try:
+        with float_range():
+            for layer in layers:
                 state = layer.finite(state, layer.moments(state.signal))
-        except FirstguessError as error:
-            raise error.at(f"layer {index} ({text(layer)})") from None
-        yield layer, state
+                found.append(state)
+    except FirstguessError as error:
+        raise error.at(f"layer {len(found) + 1} ({text(layers[len(found)])})") from None
+    return found
 
 
 def through(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, Protocol, cast
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 from scipy import optimize
@@ -62,9 +62,7 @@ def averages(phi: Activation, a: float, b: float = 0.0) -> Averages:
     """
 
     def slope(x: Array) -> Array:
-        if phi.derivative is not None:
-            return a * phi.derivative(x)
-        return a * (phi(x + 1e-5) - phi(x - 1e-5)) / 2e-5
+        return a * _slope(phi, x)
 
     def average(fn: Function) -> float:
         # finer where φ is stretched: a sine has 3a turns within the normal's reach
@@ -75,6 +73,10 @@ def averages(phi: Activation, a: float, b: float = 0.0) -> Averages:
     return Averages(
         average(phi), average(lambda x: phi(x) ** 2), energy, curved, average(lambda x: slope(x) * (x - b) / a)
     )
+
+
+def _slope(phi: Activation, x: Array) -> Array:
+    return phi.derivative(x) if phi.derivative is not None else (phi(x + 1e-5) - phi(x - 1e-5)) / 2e-5
 
 
 def shifted(phi: Activation, a: float, growth: float) -> Shifted | None:
@@ -175,35 +177,47 @@ def _roughly_unstable(phi: Activation, a: float, growth: float) -> Array:
     w = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
     x = a * z + _SHIFTS[:, None]
     value = phi(x)
-    slope = a * (phi.derivative(x) if phi.derivative is not None else (phi(x + 1e-5) - phi(x - 1e-5)) / 2e-5)
+    slope = a * _slope(phi, x)
     mean, square, energy = value @ w, value**2 @ w, slope**2 @ w
     with np.errstate(invalid="ignore", divide="ignore"):
         shift = np.sqrt(energy / growth - (square - mean**2)) - mean
         return ((value + shift[:, None]) * slope * z @ w - energy) / energy
 
 
-PARAMETERS = ("slope", "branch_scale", "variances", "affine", "shared_scale")
 _LEAKY = ("relu", "leaky_relu", "prelu", "abs")
 
 
-class Family(Protocol):
-    """One parameter of a family."""
+@dataclass(frozen=True)
+class Family:
+    """Networks with one parameter, γ growing from the first to the second end of its span."""
+
+    name: ClassVar[str]
+    ends: ClassVar[tuple[float, float]] = (0.0, 1.0)  # of the span, where these are the same for all networks
+    base: Network
+    growth: float = 1.0  # χ a layer
+    mean_square: float = 1.0  # E x² of the inputs
 
     @property
-    def name(self) -> str: ...
+    def phi(self) -> Activation:
+        """The one activation."""
+        return activation_of(self.base)
 
     @property
     def span(self) -> tuple[float, float]:
-        """Where it may stand, γ growing from the first to the second."""
-        ...
+        """Where the parameter may stand."""
+        return self.ends
 
     def network(self, at: float) -> Network:
         """The member with this parameter."""
-        ...
+        raise NotImplementedError
 
     def settings(self, at: float) -> dict[str, float]:
         """Its numbers, by the names that users know."""
-        ...
+        raise NotImplementedError
+
+    def _unstable(self, hint: str = "") -> NotCovered:
+        expected = "an activation that a shift and a scale make stable at these gradients"
+        return NotCovered(expected, got=str(self.phi), where="tune", hint=hint)
 
 
 def activation_of(network: Network) -> Activation:
@@ -257,15 +271,11 @@ def _around(psi: Shifted) -> Callable[[Layer], Iterable[Layer]]:
     return lambda layer: (Scale(a), *([Shift(b)] if b else []), layer, Shift(d), Scale(g))
 
 
-@dataclass(frozen=True)
-class SlopeFamily:
+class SlopeFamily(Family):
     """Of a leaky ReLU, 1 being linear and −1 the absolute value: σw² = 2χ/(1+α²), theory.md (33)."""
 
-    base: Network
-    growth: float  # χ a layer
-    mean_square: float  # E x² of the inputs
-    name: str = "slope"
-    span: tuple[float, float] = (1.0, -1.0)
+    name = "slope"
+    ends = (1.0, -1.0)
 
     def settings(self, at: float) -> dict[str, float]:
         # A norm after φ brings a mean square of 1; one before divides by what weights bring, and gradients with it.
@@ -281,34 +291,28 @@ class SlopeFamily:
         return _redrawn(self.base, first, numbers["weight_var"], phi=lambda _: (phi,))
 
 
-@dataclass(frozen=True)
-class BranchScaleFamily:
+class BranchScaleFamily(Family):
     """β of √(1−β²)·x + β·f(x), the branch's weights at its activation's gain: theory.md (34).
 
     An activation other than a ReLU's like becomes g·(φ(ax + b) + d) with E ψ² = E ψ'² = 1, a as near to 1 as a stable q
     allows: or gradients would change.
     """
 
-    base: Network
-    mean_square: float
-    name: str = "branch_scale"
-    span: tuple[float, float] = (0.0, 1.0)
+    name = "branch_scale"
 
     def _inside(self) -> Shifted | None:
-        phi = activation_of(self.base)
+        phi = self.phi
         if phi.name in _LEAKY and not phi.centered:
             return None
         fine = scales(phi, 1.0)
         found = shifted(phi, min(1.0, fine[-1]), 1.0) if len(fine) > 1 and fine[0] <= 1.0 else None
         if found is None:
-            raise NotCovered(
-                "an activation that a shift and a scale make stable at these gradients", got=str(phi), where="tune"
-            )
+            raise self._unstable()
         return found
 
     def settings(self, at: float) -> dict[str, float]:
         psi = self._inside()
-        gain = 1.0 / averages(activation_of(self.base), 1.0).square if psi is None else 1.0
+        gain = 1.0 / averages(self.phi, 1.0).square if psi is None else 1.0
         found = {"branch_scale": at, "shortcut_scale": math.sqrt(1.0 - at * at), "weight_var": gain, "bias_var": 0.0}
         return found if psi is None else found | psi._asdict()
 
@@ -336,17 +340,13 @@ def _inner(layer: Layer, gain: float, psi: Shifted | None) -> Iterable[Layer]:
     return (layer.with_variances(gain, 0.0) if layer.draws else layer,)
 
 
-@dataclass(frozen=True)
-class VarianceFamily:
+class VarianceFamily(Family):
     """q of a smooth activation: σw² = χq/D, σb² = q − σw² E φ², after a first layer that brings q: theory.md (35).
 
     Only where q is stable: 1 + σw² E φφ'' ≤ 1.
     """
 
-    base: Network
-    growth: float
-    mean_square: float
-    name: str = "variances"
+    name = "variances"
 
     @property
     def span(self) -> tuple[float, float]:
@@ -355,7 +355,7 @@ class VarianceFamily:
         if not fine:
             raise NotCovered(
                 "an activation whose mean square is stable where gradients neither grow nor vanish",
-                got=str(activation_of(self.base)),
+                got=str(self.phi),
                 where="tune",
                 hint='knob="affine"',
             )
@@ -363,11 +363,11 @@ class VarianceFamily:
 
     def _fine(self, q: float) -> bool:
         numbers = self.settings(q)
-        of = averages(activation_of(self.base), math.sqrt(q))
+        of = averages(self.phi, math.sqrt(q))
         return numbers["bias_var"] >= 0.0 and numbers["weight_var"] * (of.slope + of.curved) <= q * (1.0 + 1e-9)
 
     def settings(self, at: float) -> dict[str, float]:
-        of = averages(activation_of(self.base), math.sqrt(at))
+        of = averages(self.phi, math.sqrt(at))
         weight_var = self.growth * at / of.slope
         bias_var = at - weight_var * of.square
         return {
@@ -381,33 +381,23 @@ class VarianceFamily:
         return _redrawn(self.base, numbers["first_weight_var"], numbers["weight_var"], numbers["bias_var"])
 
 
-@dataclass(frozen=True)
-class AffineFamily:
+class AffineFamily(Family):
     """a of g·(φ(ax + b) + d) at q = 1: b so that q is stable, d and g so that it stays at χ: theory.md (35)."""
 
-    base: Network
-    growth: float
-    mean_square: float
-    name: str = "affine"
+    name = "affine"
 
     @property
     def span(self) -> tuple[float, float]:
         """From nearly linear on, as far as there is a stable b."""
-        fine = scales(activation_of(self.base), self.growth)
+        fine = scales(self.phi, self.growth)
         if len(fine) < 2:
-            raise NotCovered(
-                "an activation that a shift and a scale make stable at these gradients",
-                got=str(activation_of(self.base)),
-                where="tune",
-                hint='knob="slope" with a ReLU, or knob="branch_scale" in residual blocks',
-            )
+            raise self._unstable('knob="slope" with a ReLU, or knob="branch_scale" in residual blocks')
         return fine[0], fine[-1]
 
     def _psi(self, at: float) -> Shifted:
-        phi = activation_of(self.base)
-        found = shifted(phi, at, self.growth)
+        found = shifted(self.phi, at, self.growth)
         if found is None:
-            raise NotCovered("a stable shift", got=f"{phi} at scale {at:.4g}", where="tune")
+            raise NotCovered("a stable shift", got=f"{self.phi} at scale {at:.4g}", where="tune")
         return found
 
     def settings(self, at: float) -> dict[str, float]:
@@ -418,19 +408,21 @@ class AffineFamily:
         return _redrawn(self.base, 1.0 / self.mean_square, 1.0, phi=_around(self._psi(at)))
 
 
-@dataclass(frozen=True)
-class SharedScaleFamily:
+class SharedScaleFamily(Family):
     """Positions, token types and class token, times a factor: what sequences share is their bias, theory.md (20)."""
 
-    base: Network
-    name: str = "shared_scale"
-    span: tuple[float, float] = (0.0, 1e3)
+    name = "shared_scale"
+    ends = (0.0, 1e3)
 
     def settings(self, at: float) -> dict[str, float]:
         return {"shared_scale": at}
 
     def network(self, at: float) -> Network:
         return replace(self.base, layers=changed(self.base.layers, lambda layer: (layer.with_shared(at),)))
+
+
+_FAMILIES = (SlopeFamily, BranchScaleFamily, VarianceFamily, AffineFamily, SharedScaleFamily)
+PARAMETERS = tuple(family.name for family in _FAMILIES)
 
 
 def family_for(network: Network, *, growth: float, mean_square: float, name: str | None = None) -> Family:
@@ -457,13 +449,7 @@ def family_for(network: Network, *, growth: float, mean_square: float, name: str
         raise NotCovered("a ReLU, for its slope", got=str(phi), where="tune", hint='knob="affine"')
     if name == "branch_scale" and not residual:
         raise NotCovered("residual blocks, for their scale", got="a plain network", where="tune")
-    made: dict[str, Callable[[], Family]] = {
-        "slope": lambda: SlopeFamily(network, growth, mean_square),
-        "branch_scale": lambda: BranchScaleFamily(network, mean_square),
-        "variances": lambda: VarianceFamily(network, growth, mean_square),
-        "affine": lambda: AffineFamily(network, growth, mean_square),
-    }
-    return made[name]()
+    return _FAMILIES[PARAMETERS.index(name)](network, growth, mean_square)
 
 
 def _called_for(phi: Activation, *, residual: bool, norm: bool) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_number
 from firstguess.base.record import changed
 from firstguess.base.text import number
 from firstguess.network.finite_sample import PointSample
@@ -65,11 +64,10 @@ class Scale(UnitAffine):
     mixes = Mix.NOTHING
     symmetry = Symmetry.LINEAR
     breaks_gaussianity = False
+    least = (("factor", -math.inf),)
+    example = "0.5"
     by_token = True
     factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number(self.factor, "factor", "scale", low=-math.inf, hint="scale(0.5)")
 
     def text(self) -> str:
         return f"scale({number(self.factor)})"
@@ -116,11 +114,10 @@ class Shift(UnitAffine):
     mixes = Mix.NOTHING
     symmetry = Symmetry.SHIFTS
     breaks_gaussianity = False
+    least = (("by", -math.inf),)
+    example = "0.5"
     by_token = True
     by: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_number(self.by, "by", "shift", low=-math.inf, hint="shift(0.5)")
 
     def text(self) -> str:
         return f"shift({number(self.by)})"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count, check_flag, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.attention_theory import Heads, annealed, attention_back, sampled, uniform
@@ -54,6 +53,8 @@ class Attention(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
+    above = ("weight_var", "out_var", "base")
+    example = "12"
     by_token = True
     heads: int
     causal: bool = False
@@ -68,20 +69,9 @@ class Attention(Layer):
     window: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_count(self.heads, "heads", "attention")
-        check_flag(self.causal, "causal", "attention")
-        check_flag(self.rotary, "rotary", "attention")
-        check_number(self.weight_var, "weight_var", "attention", strict=True, hint="attention(12, weight_var=1)")
-        if self.out_var is not None:
-            check_number(self.out_var, "out_var", "attention", strict=True, hint="attention(12, out_var=1)")
-        check_number(self.bias_var, "bias_var", "attention", hint="attention(12, bias_var=0.1)")
-        if self.out_bias_var is not None:
-            check_number(self.out_bias_var, "out_bias_var", "attention", hint="attention(12, out_bias_var=0.1)")
-        check_number(self.base, "base", "attention", strict=True, hint="attention(12, rotary, base=10000)")
+        super().__post_init__()
         if self.by not in _WAYS:
             raise InvalidInput(f"by to be one of {', '.join(_WAYS)}", got=self.by, where="attention", hint="by=sampled")
-        check_count(self.groups, "groups", "attention")
-        check_count(self.window, "window", "attention")
         if self.groups is not None and self.heads % self.groups:
             near = next(g for g in range(min(self.groups, self.heads), 0, -1) if self.heads % g == 0)
             raise InvalidInput(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import FLAT, IMAGE, Call, Fold, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile
@@ -31,9 +30,6 @@ class AvgPool(UnitPool):
     breaks_gaussianity = False
     reduce = "mean"
     size: int = 2
-
-    def __post_init__(self) -> None:
-        check_count(self.size, "size", "avgpool")
 
     def text(self) -> str:
         return f"avgpool({self.size})"

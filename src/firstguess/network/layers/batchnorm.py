@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, effective_directions, self_normalized, through_leaky
 from firstguess.network.finite_sample import PointSample, by_unit
@@ -29,9 +28,11 @@ from firstguess.network.layer import (
 from firstguess.network.norms import (
     BatchNormed,
     Estimator,
+    all_alike,
     batches,
     centre_over_data,
     centre_points,
+    check_spread,
     columns,
     effective,
     length_of,
@@ -76,11 +77,12 @@ class BatchNorm(Layer):
     mixes = Mix.POINTS
     symmetry = Symmetry.REMOVES_MEAN
     breaks_gaussianity = False
+    least = (("batch", 2),)
     batch: int | None = None
     estimator: Estimator = "usual"
 
     def __post_init__(self) -> None:
-        check_count(self.batch, "batch", "batchnorm", low=2)
+        super().__post_init__()
         if self.estimator not in ("usual", "leave_one_out"):
             raise InvalidInput(
                 "estimator to be usual or leave_one_out",
@@ -102,12 +104,7 @@ class BatchNorm(Layer):
         return before
 
     def moments(self, signal: Signal) -> Signal:
-        if signal.spread == 0.0:
-            raise NotCovered(
-                "data points that differ",
-                got="a signal without variance over the data",
-                hint="a larger weight variance before this layer",
-            )
+        check_spread(signal)
         spread = 1.0
         if self.estimator == "leave_one_out" and self.batch is not None:
             b = self.batch
@@ -373,27 +370,18 @@ class BatchCenter(Layer):
     mixes = Mix.POINTS
     symmetry = Symmetry.REMOVES_MEAN
     breaks_gaussianity = False
+    least = (("batch", 2),)
     batch: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count(self.batch, "batch", "batchcenter", low=2)
 
     shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         """(0, 0, spread): the center goes. A batch of B keeps 1 − 1/B of the spread."""
-        if signal.spread == 0.0:
-            raise NotCovered(
-                "data points that differ",
-                got="a signal without variance over the data",
-                hint="a larger weight variance before this layer",
-            )
+        check_spread(signal)
         spread = signal.spread * (1.0 if self.batch is None else 1.0 - 1.0 / self.batch)
-        if isinstance(signal.distribution, Gaussian):
-            return Signal(0.0, 0.0, spread, signal.log_scale, signal.distribution).rescaled()
-        # without centers of their own, the same constant is subtracted all units
+        # without centers of their own, the same constant is subtracted from all units
         alike = signal if signal.between == 0.0 and self.batch is None else None
-        distribution = Unknown("a batchcenter of a signal that is not Gaussian", alike)
+        distribution = signal.gaussian_or(Unknown("a batchcenter of a signal that is not Gaussian", alike))
         return Signal(0.0, 0.0, spread, signal.log_scale, distribution).rescaled()
 
     def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
@@ -409,9 +397,7 @@ class BatchCenter(Layer):
                 centre_points(matrix, places, self.batch)
         # what centring leaves of identical points is rounding
         if float(np.trace(k)) <= 64.0 * float(np.finfo(k.dtype).eps) * float(points.q.sum()):
-            raise NotCovered(
-                "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
-            )
+            raise all_alike()
         mean = points.mean.reshape(points.count, places)
         cut = [mean[i : i + self._size(points.count)] for i in range(0, points.count, self._size(points.count))]
         mean = np.concatenate([part - part.mean(axis=0) for part in cut]).ravel()

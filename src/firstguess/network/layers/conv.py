@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count, check_flag, check_number, check_weights
+from firstguess.base.checks import check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network import weights as distributions
@@ -38,6 +38,7 @@ class Conv(Layer):
     mixes = Mix.POSITIONS
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
+    least = (("padding", 0),)
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
@@ -48,14 +49,8 @@ class Conv(Layer):
     init: str = "normal"
 
     def __post_init__(self) -> None:
-        check_number(self.weight_var, "weight_var", "conv", hint="conv(weight_var=2)")
-        check_number(self.bias_var, "bias_var", "conv", hint="conv(bias_var=0.1)")
-        check_count(self.width, "width", "conv")
-        check_count(self.kernel, "kernel", "conv")
-        check_count(self.stride, "stride", "conv")
-        check_count(self.padding, "padding", "conv", low=0)
-        check_flag(self.frozen, "frozen", "conv")
         object.__setattr__(self, "init", distributions.checked(self.init, "conv"))
+        super().__post_init__()
         check_weights(self.weight_var, self.bias_var, "conv")
 
     def shape(self, before: Shape, units: int | None) -> Shape:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count, check_flag, check_number, check_weights
+from firstguess.base.checks import check_weights
 from firstguess.base.text import number
 from firstguess.network import weights as distributions
 from firstguess.network.finite_sample import PointSample
@@ -54,11 +54,8 @@ class Dense(Layer):
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        check_number(self.weight_var, "weight_var", "dense", hint="dense(weight_var=2)")
-        check_number(self.bias_var, "bias_var", "dense", hint="dense(bias_var=0.1)")
-        check_count(self.width, "width", "dense")
         object.__setattr__(self, "init", distributions.checked(self.init, "dense"))
-        check_flag(self.frozen, "frozen", "dense")
+        super().__post_init__()
         check_weights(self.weight_var, self.bias_var, "dense")
 
     def shape(self, before: Shape, units: int | None) -> Shape:

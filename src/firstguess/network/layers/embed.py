@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.base.checks import check_count, check_flag, check_number, check_weights
+from firstguess.base.checks import check_weights
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
@@ -53,6 +53,12 @@ class Embed(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
+    least = (
+        ("vocabulary", 2),
+        ("padding", 0),
+    )
+    above = ("std",)
+    example = "0.02"
     by_token = True
     std: float
     width: int | None = field(default=None, kw_only=True)
@@ -61,11 +67,7 @@ class Embed(Layer):
     padding: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_number(self.std, "std", "embed", strict=True, hint="embed(0.02)")
-        check_number(self.types, "types", "embed", hint="embed(0.02, types=0.02)")
-        check_count(self.width, "width", "embed")
-        check_count(self.vocabulary, "vocabulary", "embed", low=2)
-        check_count(self.padding, "padding", "embed", low=0)
+        super().__post_init__()
         if self.padding is not None and self.vocabulary is not None and self.padding >= self.vocabulary:
             raise InvalidInput(
                 f"an id of padding below the vocabulary's size, {self.vocabulary}", got=self.padding, where="embed"
@@ -158,6 +160,7 @@ class Patches(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
+    example = "16"
     by_token = True
     size: int
     weight_var: float = field(default=1.0, kw_only=True)
@@ -165,10 +168,7 @@ class Patches(Layer):
     width: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_count(self.size, "size", "patches")
-        check_number(self.weight_var, "weight_var", "patches", hint="patches(16, weight_var=1)")
-        check_number(self.bias_var, "bias_var", "patches", hint="patches(16, bias_var=0.1)")
-        check_count(self.width, "width", "patches")
+        super().__post_init__()
         check_weights(self.weight_var, self.bias_var, "patches")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
@@ -250,13 +250,10 @@ class Positions(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.NONE
     breaks_gaussianity = False
+    example = "0.02"
     by_token = True
     std: float = 0.02
     sinusoidal: bool = False
-
-    def __post_init__(self) -> None:
-        check_number(self.std, "std", "positions", hint="positions(0.02), positions(sinusoidal); attention(12, rotary)")
-        check_flag(self.sinusoidal, "sinusoidal", "positions")
 
     def text(self) -> str:
         return "positions(sinusoidal)" if self.sinusoidal else f"positions({number(self.std)})"
@@ -318,11 +315,9 @@ class FirstToken(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.NONE
     breaks_gaussianity = False
+    example = "0.02"
     by_token = True
     std: float
-
-    def __post_init__(self) -> None:
-        check_number(self.std, "std", "cls", hint="cls(0.02)")
 
     def with_shared(self, factor: float) -> FirstToken:
         return replace(self, std=factor * self.std)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import leaky_slopes
@@ -47,8 +46,7 @@ class GroupNorm(UnitNorm):
     each: int | None = None
 
     def __post_init__(self) -> None:
-        check_count(self.groups, "groups", "groupnorm")
-        check_count(self.each, "each", "groupnorm")
+        super().__post_init__()
         if self.each is not None and self.groups != 1:
             raise InvalidInput(
                 "groups or each, not both", got=f"groups={self.groups}, each={self.each}", hint="groupnorm(each=4)"

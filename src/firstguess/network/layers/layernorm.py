@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
-from firstguess.base.checks import check_number
 from firstguess.network.layer import Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.layers.affine import Scale
 from firstguess.network.norms import UnitNorm
@@ -31,9 +30,6 @@ class LayerNorm(UnitNorm):
     modules = ("LayerNorm",)
     eps: float = field(default=0.0, kw_only=True)
 
-    def __post_init__(self) -> None:
-        check_number(self.eps, "eps", "layernorm", hint="layernorm(eps=1e-5)")
-
 
 @register
 @final
@@ -54,9 +50,6 @@ class RMSNorm(UnitNorm):
     torch_name = "RMSNorm"
     modules = ("RMSNorm", "*RMSNorm")
     eps: float = field(default=0.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_number(self.eps, "eps", "rmsnorm", hint="rmsnorm(eps=1e-6)")
 
     @classmethod
     def from_module(cls, module: Any, context: ReadContext) -> ReadResult:

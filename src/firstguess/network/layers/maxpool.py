@@ -9,7 +9,6 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.record import Activation
@@ -45,15 +44,14 @@ class MaxPool(UnitPool):
     mixes = Mix.POSITIONS
     symmetry = Symmetry.NONE
     breaks_gaussianity = True
+    least = (("padding", 0),)
     reduce = "max"
     size: int = 2
     stride: int | None = None
     padding: int = 0
 
     def __post_init__(self) -> None:
-        check_count(self.size, "size", "maxpool")
-        check_count(self.stride, "stride", "maxpool")
-        check_count(self.padding, "padding", "maxpool", low=0)
+        super().__post_init__()
         if 2 * self.padding > self.side:
             raise InvalidInput(
                 "padding of at most half the side of a pool", got=self.padding, where="maxpool", hint="maxpool(9, 2, 1)"
@@ -89,11 +87,7 @@ class MaxPool(UnitPool):
         if phi.degree is not None:
             log_scale = phi.degree * before.log_scale
         elif abs(before.log_q) > 600.0:
-            raise NotCovered(
-                "a signal that float64 can hold",
-                got=f"log q = {before.log_q:.4g} entering {phi}",
-                hint="a smaller weight variance, or a norm",
-            )
+            raise before.beyond_float(phi)
         else:
             before = before.at_scale(0.0)
         m = max_moments(phi, self.size, before.between, before.spread)

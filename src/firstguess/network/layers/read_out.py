@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 import numpy as np
 
-from firstguess.base.checks import check_flag, check_number
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network import weights
@@ -132,6 +131,7 @@ class Unembed(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
+    above = ("weight_var",)
     by_token = True
     each_token: ClassVar[bool] = True
     tied: bool = False
@@ -139,8 +139,7 @@ class Unembed(Layer):
     init: str = field(default="normal", kw_only=True)
 
     def __post_init__(self) -> None:
-        check_flag(self.tied, "tied", "unembed")
-        check_number(self.weight_var, "weight_var", "unembed", strict=True, hint="unembed(weight_var=1)")
+        super().__post_init__()
         object.__setattr__(self, "init", weights.checked(self.init, "unembed"))
 
     def with_distribution(self, init: str) -> Unembed:

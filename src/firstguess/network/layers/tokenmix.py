@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations import registry
@@ -54,6 +53,8 @@ class TokenMix(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
+    above = ("weight_var", "out_var")
+    example = "256"
     by_token = True
     width: int
     phi: Activation = _GELU
@@ -63,17 +64,11 @@ class TokenMix(Layer):
     out_bias_var: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_count(self.width, "width", "tokenmix")
+        super().__post_init__()
         if isinstance(self.phi, str):
             object.__setattr__(self, "phi", registry.activation(self.phi))
         if not isinstance(self.phi, Activation) or self.phi.centered:
             raise InvalidInput("an activation, not centred", got=str(self.phi), where="tokenmix", hint="tokenmix(256)")
-        check_number(self.weight_var, "weight_var", "tokenmix", strict=True, hint="tokenmix(256, weight_var=1)")
-        if self.out_var is not None:
-            check_number(self.out_var, "out_var", "tokenmix", strict=True, hint="tokenmix(256, out_var=1)")
-        check_number(self.bias_var, "bias_var", "tokenmix", hint="tokenmix(256, bias_var=0.1)")
-        if self.out_bias_var is not None:
-            check_number(self.out_bias_var, "out_bias_var", "tokenmix", hint="tokenmix(256, out_bias_var=0.1)")
 
     @property
     def _outer(self) -> tuple[float, float]:

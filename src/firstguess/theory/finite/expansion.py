@@ -17,6 +17,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.record import changed
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import LayerReading, Symmetry, text
@@ -170,14 +171,14 @@ def expanded(
         inputs=True,
         points=math.inf if points is None else float(points),
     )
-    state, layers = start, list[LayerReading]()
     try:
-        for index, (layer, state) in enumerate(finite_steps(network.layers, start)):  # after the last one it is used
-            name, slope = (text(layer), None) if wide is None else (wide[index].layer, wide[index].gradient)
-            layers.append(LayerReading(name, layer.weighted, *state.signal.numbers(), slope))
+        states = finite_steps(network.layers, start)
     except FirstguessError as error:
         return None, f"by a chain of networks, as no expansion in 1/width is known here: {missing(error)}"
-    classes = network.classes
+    if wide is None:
+        wide = [LayerReading(text(layer), layer.weighted, 0.0, 0.0, 0.0, 0.0, None) for layer in network.layers]
+    layers = tuple(_at_size(reading, state.signal) for reading, state in zip(wide, states, strict=True))
+    state, classes = states[-1], network.classes
     excess, rough = _excess(state, classes)
     std = math.sqrt(max(excess, 0.0) / classes)
     rougher = math.sqrt(max(rough, 0.0) / classes)
@@ -192,7 +193,13 @@ def expanded(
         overlap_variance=state.v,
     )
     differ = math.sqrt(max(state.u, 0.0)) / state.signal.one_minus_c if state.signal.one_minus_c > 0.0 else 0.0
-    return _Found(tuple(layers), excess, differ, size, _pairs(state)), ""
+    return _Found(layers, excess, differ, size, _pairs(state)), ""
+
+
+def _at_size(reading: LayerReading, signal: Signal) -> LayerReading:
+    """The layer's text and gradient of the wide limit, with the numbers of finite size."""
+    gamma, c, one_minus_c, log_q = signal.numbers()
+    return changed(reading, gamma=gamma, correlation=c, one_minus_c=one_minus_c, log_q=log_q)
 
 
 def _pairs(state: FiniteSignal) -> PairMoments | None:

@@ -194,9 +194,8 @@ def _pair(network: Network, width: int, c: float) -> tuple[float, float, float]:
     start = Signal(0.0, c, 1.0 - c, distribution=Gaussian())
     state = FiniteSignal(start, math.inf, float(width), False, 1.0, c, inputs=True)  # 1: sizes of data differ
     wide = signal_after(network.layers, start)
-    for _, state in finite_steps(network.layers, state):  # noqa: B007, B020  # the last one
-        pass
-    return wide.correlation, state.e - wide.correlation, state.v
+    last = finite_steps(network.layers, state)[-1]
+    return wide.correlation, last.e - wide.correlation, last.v
 
 
 @dataclass(frozen=True)

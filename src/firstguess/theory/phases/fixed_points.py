@@ -22,12 +22,13 @@ from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import signal_after
 from firstguess.network.layers import Dense
-from firstguess.theory.phases.layer_map import RepeatedBlock, Stage, as_block, as_stage, settled
+from firstguess.theory.phases.layer_map import RepeatedBlock, Stage, StageResult, as_block, as_stage
 from firstguess.theory.prediction import Regime
 
 Phase = Literal["ordered", "edge of chaos", "chaotic"]
 
 AT_EDGE = 1e-7
+_TINY = 1e-6  # an angle whose cosine is nearly 1
 _FLAT = 1e-13  # a drift of log q that is rounding: edges without biases approach 0 or infinity that slowly
 _LIMIT = 80.0  # |log q| beyond which the variance is called 0 or infinite: every activation is its asymptote there
 _LOG_Q = np.concatenate([np.arange(-40.0, -6.0, 2.0), np.arange(-6.0, 8.0, 0.125), np.arange(8.0, 41.0, 2.0)])
@@ -131,9 +132,8 @@ def fixed_point(
     chi = weight_var * block.slope(log_q)
     if abs(log_q) >= _LIMIT or (chi >= 1.0 - AT_EDGE and block.keeps_correlation(log_q)):
         return _at_limit(block, weight_var, bias_var, log_q, chi)
-    q = math.exp(log_q)
     c, gamma, scale = correlation_at(block, log_q, weight_var)
-    return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi))
+    return _point(block, weight_var, bias_var, log_q, c, gamma, chi, scale)
 
 
 def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
@@ -141,13 +141,65 @@ def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
         return stage.next(log_q, math.pi / 2, weight_var, bias_var).log_q
 
     log_q = settle_by(advance, math.log(weight_var + bias_var))
-    found = settled(stage, weight_var, bias_var, log_q, _LIMIT)
-    apart = 2.0 * math.sin(0.5 * found.theta) ** 2
-    c = 1.0 - apart if found.theta < math.pi / 2 else 0.0
+
+    def ratio(theta: float) -> float:
+        return stage.next(log_q, theta, weight_var, bias_var).ratio
+
+    def point(theta: float, chi: float, scale: float, note: str) -> FixedPoint:
+        apart = 2.0 * math.sin(0.5 * theta) ** 2
+        c = 1.0 - apart if theta < math.pi / 2 else 0.0
+        gamma = c / apart if apart > 0.0 else math.inf
+        return _point(stage, weight_var, bias_var, log_q, c, gamma, chi, scale, note)
+
+    behind = stage.next(log_q, math.pi / 2, weight_var, bias_var)
+    note = ""
+    if abs(log_q) >= _LIMIT:
+        note = f"the variance {'vanishes' if log_q < 0.0 else 'grows without limit'} with depth"
+    at_one = math.inf if stage.mixes_points else ratio(_TINY)
+    if behind.kept > 1.0 + 1e-12 and behind.added < 1e-9 * behind.kept:
+        raise NotCovered(
+            "a branch that is not lost beside its shortcut",
+            got=f"{stage}: the shortcut alone multiplies the variance by {behind.kept:.3g} a block",
+            hint="a shortcut without scale, or with one below 1",
+        )
+    if not stage.mixes_points and abs(ratio(1.0) - 1.0) < 1e-12:
+        # linear there: c keeps what inputs and first layers gave it, which is nothing for a centred blob
+        theta, note = math.pi / 2, (note + "; " if note else "") + "the block is linear there, so c stays as it was"
+        return point(theta, stage.growth(log_q, theta, weight_var, bias_var), math.inf, note)
+    # a kink makes the ratio fall like θ from its value at 0, by less than θ: _TINY is then room enough
+    if at_one <= 1.0 + _TINY:
+        theta = 0.0
+    elif ratio(math.pi / 2) >= 1.0 - 1e-14:
+        theta = math.pi / 2
+    else:
+        theta = _root(lambda t: ratio(t) - 1.0, _TINY, math.pi / 2)
+    chi = stage.growth(log_q, theta or _TINY, weight_var, bias_var)
+    if log_q >= _LIMIT and behind.kept == 1.0 and behind.added < 1e-9:
+        more = "every block adds less to the stream, so gradients grow more slowly than any exponential"
+        return point(theta, 1.0, math.inf, f"{note}; {more}")
+    return point(theta, chi, _depth_scale(behind, ratio, theta, at_one), note)
+
+
+def _depth_scale(behind: StageResult, ratio: Callable[[float], float], theta: float, at_one: float) -> float:
+    """−1/ln of d(1 − c')/d(1 − c) at the fixed point."""
+    if theta == 0.0:
+        own = at_one
+    else:
+        h = min(0.02, 0.2 * theta)
+        low, high = theta - h, min(theta + h, math.pi / 2)
+        apart = [2.0 * math.sin(0.5 * t) ** 2 for t in (low, high)]
+        own = (ratio(high) * apart[1] - ratio(low) * apart[0]) / (apart[1] - apart[0])
+    total = behind.kept + behind.added
+    slope = (behind.kept + behind.added * own) / total
+    return 0.0 if slope <= 1e-12 else -1.0 / math.log(slope) if slope < 1.0 - 2.0 * _TINY else math.inf
+
+
+def _point(
+    what: object, weight_var: float, bias_var: float, log_q: float, c: float, gamma: float, chi: float, scale: float,
+    note: str = "",
+) -> FixedPoint:  # fmt: skip
     q = 0.0 if log_q <= -_LIMIT else math.inf if log_q >= _LIMIT else math.exp(log_q)
-    gamma = c / apart if apart > 0.0 else math.inf
-    phase = phase_of(found.chi)
-    return FixedPoint(str(stage), weight_var, bias_var, q, c, gamma, found.chi, found.depth_scale, phase, found.note)
+    return FixedPoint(str(what), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi), note)
 
 
 def correlation_at(block: RepeatedBlock, log_q: float, factor: float) -> tuple[float, float, float]:
@@ -178,27 +230,15 @@ def correlation_at(block: RepeatedBlock, log_q: float, factor: float) -> tuple[f
 
 
 def _at_limit(block: RepeatedBlock, weight_var: float, bias_var: float, log_q: float, chi: float) -> FixedPoint:
-    q = 0.0 if log_q <= -_LIMIT else math.inf if log_q >= _LIMIT else math.exp(log_q)
-    word = "vanishes" if q == 0.0 else "grows without limit" if math.isinf(q) else "keeps its size"
+    word = "vanishes" if log_q <= -_LIMIT else "grows without limit" if log_q >= _LIMIT else "keeps its size"
     note = f"the variance {word} with depth"
     if block.keeps_correlation(log_q):
-        gamma = _linear_gamma(block, weight_var, bias_var)
         note += "; the block is linear there, so c keeps what inputs and first layers gave it (here: centred inputs)"
-        return FixedPoint(
-            str(block),
-            weight_var,
-            bias_var,
-            q,
-            gamma / (1 + gamma) if math.isfinite(gamma) else 1.0,
-            gamma,
-            chi,
-            math.inf,
-            phase_of(chi),
-            note,
-        )
-    # At such scales the map of c no longer depends on q: 1−c → R·q/V·(1−c).
-    c, gamma, scale = correlation_at(block, log_q, math.exp(log_q - block.variance(log_q)))
-    return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi), note)
+        gamma = _linear_gamma(block, weight_var, bias_var)
+        c, scale = gamma / (1 + gamma) if math.isfinite(gamma) else 1.0, math.inf
+    else:  # at such scales the map of c no longer depends on q: 1−c → R·q/V·(1−c)
+        c, gamma, scale = correlation_at(block, log_q, math.exp(log_q - block.variance(log_q)))
+    return _point(block, weight_var, bias_var, log_q, c, gamma, chi, scale, note)
 
 
 def _linear_gamma(block: RepeatedBlock, weight_var: float, bias_var: float) -> float:

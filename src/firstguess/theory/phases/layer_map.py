@@ -12,10 +12,10 @@ nothing has to be iterated, not even at the edge, where iteration is algebraical
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Function
@@ -140,22 +140,35 @@ def _near_half(power: float) -> float:
 
 @lru_cache(maxsize=65536)
 def _after(block: RepeatedBlock, log_q: float, theta: float) -> Signal:
-    spread = 2.0 * math.sin(theta / 2.0) ** 2
-    signal = Signal(0.0, 1.0 - spread if theta < math.pi / 2 else 0.0, min(spread, 1.0), log_q, Gaussian())
-    return signal_after(block.layers, signal)
+    return signal_after(block.layers, pair_signal(log_q, theta))
 
 
 @lru_cache(maxsize=65536)
 def _slope(block: RepeatedBlock, log_q: float) -> float:
+    return _growth(
+        block.layers,
+        pair_signal(log_q, math.pi / 2),
+        NotCovered(
+            "a block whose derivative is known",
+            got=str(block),
+            hint="fg.activation(fn, derivative=...) for a function of your own",
+        ),
+    )
+
+
+def pair_signal(log_q: float, theta: float) -> Signal:
+    """Gaussian nodes of two points at an angle θ."""
+    spread = 2.0 * math.sin(0.5 * theta) ** 2
+    return Signal(0.0, max(1.0 - spread, 0.0), min(spread, 1.0), log_q, Gaussian())
+
+
+def _growth(layers: Sequence[Layer], signal: Signal, unknown: NotCovered) -> float:
+    """What the mean square of gradients is multiplied by, going back through layers."""
     product = 1.0
-    for layer, before, _ in steps(block.layers, Signal(0.0, 0.0, 1.0, log_q, Gaussian())):
+    for layer, before, _ in steps(layers, signal):
         factor = layer.gradient(before)
         if factor is None:
-            raise NotCovered(
-                "a block whose derivative is known",
-                got=str(block),
-                hint="fg.activation(fn, derivative=...) for a function of your own",
-            )
+            raise unknown
         product *= factor
     return product
 
@@ -202,8 +215,6 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
 # everywhere.
 # - BatchNorm subtracts the center, so c* is reached in one stage, and gradients depend on c* too (theory.md §5).
 
-_TINY = 1e-6  # an angle whose cosine is nearly 1
-
 
 class StageResult(NamedTuple):
     """After a stage: log q', what part of the old mean square the shortcut keeps (a²), and what is added to it.
@@ -233,7 +244,7 @@ class Stage:
 
     def next(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> StageResult:
         """Two points of mean square q at an angle θ, one stage on."""
-        before = _signal(log_q, theta)
+        before = pair_signal(log_q, theta)
         layers = self.at(weight_var, bias_var)
         if stream := _stream(layers):
             kept, branch = stream
@@ -246,17 +257,15 @@ class Stage:
 
     def growth(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> float:
         """χ̃: what the mean square of gradients is multiplied by, going back through a stage."""
-        product, signal = 1.0, _signal(log_q, theta)
-        for layer, before, _ in steps(self.at(weight_var, bias_var), signal):
-            factor = layer.gradient(before)
-            if factor is None:
-                raise NotCovered(
-                    "a block whose gradients are known in closed form",
-                    got=str(self),
-                    hint="batchnorm without batch=; fg.activation(fn, derivative=...) for a function of your own",
-                )
-            product *= factor
-        return product
+        return _growth(
+            self.at(weight_var, bias_var),
+            pair_signal(log_q, theta),
+            NotCovered(
+                "a block whose gradients are known in closed form",
+                got=str(self),
+                hint="batchnorm without batch=; fg.activation(fn, derivative=...) for a function of your own",
+            ),
+        )
 
     @property
     def mixes_points(self) -> bool:
@@ -293,7 +302,7 @@ def _check(stage: Stage) -> None:
     """Raise NotCovered where a stage's map of two numbers does not say what the next stage gets."""
     layers = stage.at(1.0, 0.1)
     try:
-        after = signal_after(layers, _signal(0.0, 1.0))
+        after = signal_after(layers, pair_signal(0.0, 1.0))
         if not isinstance(after.distribution, Gaussian):  # does the next stage want to know the distribution?
             signal_after(
                 layers, replace(after, distribution=Unknown("the sum of activated nodes in a residual stream"))
@@ -330,72 +339,6 @@ def _stream(layers: tuple[Layer, ...]) -> tuple[float, Residual] | None:
     return (math.prod(factor * factor for factor in known), layers[0]) if len(known) == len(factors) else None
 
 
-def _signal(log_q: float, theta: float) -> Signal:
-    spread = 2.0 * math.sin(0.5 * theta) ** 2
-    return Signal(0.0, max(1.0 - spread, 0.0), min(spread, 1.0), log_q, Gaussian())
-
-
 def _log_add(a: float, b: float) -> float:
     high, low = max(a, b), min(a, b)
     return high + math.log1p(math.exp(low - high)) if high > -math.inf else high
-
-
-class Settled(NamedTuple):
-    """Where a stage ends up: log q (±limit for 0 and ∞), the angle θ* with c* = cos θ*, χ̃, depth scale, a note."""
-
-    log_q: float
-    theta: float
-    chi: float
-    depth_scale: float
-    note: str
-
-
-def settled(stage: Stage, weight_var: float, bias_var: float, log_q: float, limit: float) -> Settled:
-    """The rest of a fixed point, q having settled at `log_q` (±limit: 0 or infinity)."""
-    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
-
-    def ratio(theta: float) -> float:
-        return stage.next(log_q, theta, weight_var, bias_var).ratio
-
-    behind = stage.next(log_q, math.pi / 2, weight_var, bias_var)
-    note = ""
-    if abs(log_q) >= limit:
-        note = f"the variance {'vanishes' if log_q < 0.0 else 'grows without limit'} with depth"
-    at_one = math.inf if stage.mixes_points else ratio(_TINY)
-    if behind.kept > 1.0 + 1e-12 and behind.added < 1e-9 * behind.kept:
-        raise NotCovered(
-            "a branch that is not lost beside its shortcut",
-            got=f"{stage}: the shortcut alone multiplies the variance by {behind.kept:.3g} a block",
-            hint="a shortcut without scale, or with one below 1",
-        )
-    if not stage.mixes_points and abs(ratio(1.0) - 1.0) < 1e-12:
-        # linear there: c keeps what inputs and first layers gave it, which is nothing for a centred blob
-        theta, note = math.pi / 2, (note + "; " if note else "") + "the block is linear there, so c stays as it was"
-        return Settled(log_q, theta, stage.growth(log_q, theta, weight_var, bias_var), math.inf, note)
-    # a kink makes the ratio fall like θ from its value at 0, by less than θ: _TINY is then room enough
-    if at_one <= 1.0 + _TINY:
-        theta = 0.0
-    elif ratio(math.pi / 2) >= 1.0 - 1e-14:
-        theta = math.pi / 2
-    else:
-        theta = float(cast(float, brentq(lambda t: ratio(t) - 1.0, _TINY, math.pi / 2, xtol=1e-14)))
-    chi = stage.growth(log_q, theta or _TINY, weight_var, bias_var)
-    if log_q >= limit and behind.kept == 1.0 and behind.added < 1e-9:
-        more = "every block adds less to the stream, so gradients grow more slowly than any exponential"
-        note = f"{note}; {more}"
-        return Settled(log_q, theta, 1.0, math.inf, note)
-    return Settled(log_q, theta, chi, _depth_scale(behind, ratio, theta, at_one), note)
-
-
-def _depth_scale(behind: StageResult, ratio: Callable[[float], float], theta: float, at_one: float) -> float:
-    """−1/ln of d(1 − c')/d(1 − c) at the fixed point."""
-    if theta == 0.0:
-        own = at_one
-    else:
-        h = min(0.02, 0.2 * theta)
-        low, high = theta - h, min(theta + h, math.pi / 2)
-        apart = [2.0 * math.sin(0.5 * t) ** 2 for t in (low, high)]
-        own = (ratio(high) * apart[1] - ratio(low) * apart[0]) / (apart[1] - apart[0])
-    total = behind.kept + behind.added
-    slope = (behind.kept + behind.added * own) / total
-    return 0.0 if slope <= 1e-12 else -1.0 / math.log(slope) if slope < 1.0 - 2.0 * _TINY else math.inf

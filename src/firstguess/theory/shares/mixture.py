@@ -323,6 +323,7 @@ def gauss_hermite(nodes: int) -> tuple[Array, Array]:
     return z, w / w.sum()
 
 
+@lru_cache(maxsize=256)
 def share_distribution(
     excess: float, differ: float, classes: int, points: int | None, pairs: PairMoments | None = None
 ) -> Guesses | MixedGuesses:

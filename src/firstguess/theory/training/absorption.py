@@ -281,6 +281,11 @@ def softening(spread: float) -> float:
     return math.sqrt(1.0 + math.pi * spread * spread / 8.0)
 
 
+def overshoot_rate(mode: float, classes: int, kappa: float = 1.0) -> float:
+    """The learning rate Mκ/λ from which on a step of descent throws a mode of Θ/n over to its other side."""
+    return classes * kappa / mode if mode > 0.0 else math.inf
+
+
 def steps_to(level: float, mean: Array, spread: float, rate: float, prior: float = 0.5) -> Array:
     """Steps of descent until the largest share of two classes falls to `level`, from means m₀ of g: theory.md (16).
 
@@ -319,7 +324,7 @@ def _check_level(level: float, classes: int) -> None:
 
 def _discrete(rate: float, classes: int) -> float:
     """By how much fewer steps of descent are than the flow's time: −ln(1 − ρ)/ρ, ρ = ηλ_b/M."""
-    rho = rate / classes
+    rho = 1.0 / overshoot_rate(rate, classes)  # of a learning rate of 1
     if rho >= 1.0:
         raise InvalidInput(
             "a learning rate at which the bias does not overshoot",

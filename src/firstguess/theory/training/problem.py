@@ -19,7 +19,7 @@ from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.walk import every, needs_images, needs_tokens
 from firstguess.theory.kernel.propagation import Kernel, image_kernel, kernel
-from firstguess.theory.training.absorption import softening
+from firstguess.theory.training.absorption import overshoot_rate, softening
 from firstguess.theory.training.curves import looked_at
 from firstguess.theory.training.flow import Loss
 from firstguess.theory.training.schedules import Rate, rates
@@ -132,7 +132,7 @@ def prepare(
     assert found.tangent is not None
     modes = modes_of(found.tangent[:n, :n], train[1])
     spread, kappa = _softness(found.covariance[:n, :n])
-    overshoot = network.classes * kappa / (modes.bias if modes.has_bias else modes.largest)
+    overshoot = overshoot_rate(modes.bias if modes.has_bias else modes.largest, network.classes, kappa)
     _check_rate(options, modes, overshoot)
     held_labels = None if held is None else held[1]
     return Problem(
