@@ -1,5 +1,7 @@
 """The layers of a description: a file for each kind, or for a few of one family, with all their meanings."""
 
+# names of this package: ruff: noqa: F401
+# pyright: reportUnusedImport=false
 from firstguess.network.layer import KINDS, Layer, sequence_text, steps, text
 from firstguess.network.layers.activate import Activate, Gated
 from firstguess.network.layers.affine import Scale, Shift
@@ -13,34 +15,3 @@ from firstguess.network.layers.layernorm import LayerNorm, RMSNorm
 from firstguess.network.layers.pools import AvgPool, MaxPool
 from firstguess.network.layers.read_out import PoolTokens, Unembed
 from firstguess.network.layers.residual import Residual
-
-__all__ = [
-    "KINDS",
-    "Activate",
-    "Attention",
-    "AvgPool",
-    "BatchCenter",
-    "BatchNorm",
-    "Conv",
-    "Dense",
-    "Embed",
-    "FirstToken",
-    "Gated",
-    "GroupNorm",
-    "InstanceNorm",
-    "Layer",
-    "LayerNorm",
-    "MaxPool",
-    "Patches",
-    "PoolTokens",
-    "Positions",
-    "RMSNorm",
-    "Residual",
-    "Scale",
-    "Shift",
-    "TokenMix",
-    "Unembed",
-    "sequence_text",
-    "steps",
-    "text",
-]

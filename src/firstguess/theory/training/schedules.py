@@ -90,16 +90,10 @@ def named(shape: str, lr: float, *, steps: int, warmup: int = 0) -> Schedule:
     >>> print(named("linear", 0.1, steps=100, warmup=20))
     linear from 0.1 to 0 over 80 steps, after a warm-up of 20
     """
-    checks.choice(shape, SHAPES, "schedule", "schedule")
+    word = checks.choice(shape, SHAPES, "schedule", "schedule")
     if warmup and not 0 < warmup < steps:
         raise InvalidInput(f"a warm-up shorter than the {steps} steps", got=warmup, where="warmup", hint="warmup=10")
-    makers: dict[str, Callable[[], Schedule]] = {
-        "constant": lambda: constant(lr),
-        "cosine": lambda: cosine(lr, steps=steps - warmup),
-        "linear": lambda: linear(lr, steps=steps - warmup),
-    }
-    found = makers[shape]()
-    return Schedule(found.shape, found.lr, found.steps, found.end, warmup)
+    return Schedule(word, _positive(lr), 0 if word == "constant" else _count(steps - warmup), ramp=warmup)
 
 
 def rates(lr: Any, steps: int, where: str) -> NDArray[np.float64]:
