@@ -1,6 +1,6 @@
 """The layers of a description: a file for each kind, or for a few of one family, with all their meanings."""
 
-# names of this package: ruff: noqa: F401
+# ruff: noqa: F401
 # pyright: reportUnusedImport=false
 from firstguess.network.layer import KINDS, Layer, sequence_text, steps, text
 from firstguess.network.layers.activate import Activate, Gated
