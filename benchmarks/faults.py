@@ -1,7 +1,7 @@
 """Score the doctor: threads and programs whose cause is known, faults written blind, and healthy trainings.
 
     python benchmarks/faults.py                        all that is not in the store yet, then the table
-    python benchmarks/faults.py --only blind twins     some of threads, programs, blind, twins and healthy
+    python benchmarks/faults.py --only blind twins     some of threads, programs, blind, twins, again and healthy
     python benchmarks/faults.py --anew                 all of it again; --stale: what other rules have answered
 
 "named first": the headline says the cause; "misleading": it says another one; "silent": it says nothing; "alarm": of a
@@ -32,19 +32,22 @@ import firstguess as fg
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-SETS = ("threads", "programs", "blind", "twins", "healthy")
+SETS = ("threads", "programs", "blind", "twins", "again", "healthy")
 Row: TypeAlias = dict[str, Any]
 Build: TypeAlias = Callable[[], tuple[Any, Any, dict[str, Any]]]
 
 
 def cases(of: str) -> Iterator[tuple[str, tuple[str, ...], Build]]:
     """Name, the names that say its fault (none of a healthy one), and what makes it."""
+    from doctor_again import AGAIN  # pyright: ignore[reportMissingImports]
     from doctor_blind import BLIND  # pyright: ignore[reportMissingImports]
     from doctor_cases import CASES  # pyright: ignore[reportMissingImports]
     from doctor_healthy import HEALTHY  # pyright: ignore[reportMissingImports]
 
     if of in ("threads", "programs"):
         yield from ((c.id, c.names, c.build) for c in CASES if f"{c.source}s" == of)
+    elif of == "again":
+        yield from ((a.id, a.names, a.build) for a in AGAIN)
     elif of == "healthy":
         yield from ((h.id, (), h.build) for h in HEALTHY)
     else:
@@ -92,9 +95,8 @@ def table(known: dict[tuple[str, str], Row], only: list[str]) -> None:
         ids = [name for name, _, _ in cases(of)]
         rows = [known[of, name] for name in ids if (of, name) in known]
         mine += rows
-        good = "silent" if of in ("twins", "healthy") else "named first"
         for row in rows:
-            if row["verdict"] != good:
+            if row["verdict"] != ("named first" if row["names"] else "silent"):
                 wanted, said = ", ".join(row["names"]) or "nothing", row["words"] or "nothing"
                 print(f"  {of} {row['id']}: {row['verdict']}. Wanted: {wanted}. Said: {said}")
         counts = {v: sum(row["verdict"] == v for row in rows) for v in ("named first", "misleading", "silent", "alarm")}
