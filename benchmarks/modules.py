@@ -129,7 +129,7 @@ def main() -> None:
     print(f"{len(x)} points, batches of {batch}, {members} members a run, {torch.get_num_threads()} threads")
     for name, seconds in times.items():
         best = min(seconds)
-        print(f"{name:34s} {1e3 * best:9.2f} ms a member (best), {1e3 * float(np.median(seconds)):9.2f} (median), "
+        print(f"{name:34s} {1e3 * best:9.2f} ms per member (best), {1e3 * float(np.median(seconds)):9.2f} (median), "
               f"{base / best:5.2f}x the plain loop")  # fmt: skip
     print("auto:", *engines["auto"].notes)
 

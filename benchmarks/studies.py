@@ -2,7 +2,7 @@
 
     python benchmarks/studies.py [--tasks 10000] [--no-ray]
 
-Run nothing else meanwhile. Limits, which end the script with 1 where they are missed: 2 ms a task on this machine, 5 ms
+Run nothing else meanwhile. Limits, which end the script with 1 where they are missed: 2 ms per task on this machine, 5 ms
 on Ray, at 10 000 tasks that do nothing; two workers 1.8 times as fast as one where they measure; a kept table of
 1 000 000 rows read in a second.
 """
@@ -50,13 +50,13 @@ def overhead(tasks: int, folder: Path, **options: Any) -> float:
     assert study.ran.done == tasks
     driver, workers = (1e3 * (b - a) / tasks for a, b in zip(before, after, strict=True))
     own = "" if options.get("engine") == "ray" else f", of workers {workers:.3f} with their start"
-    print(f"    processor time of the driver {driver:.3f} ms a task{own}")
+    print(f"    processor time of the driver {driver:.3f} ms per task{own}")
     started = time.perf_counter()
     study.run(**options)
-    print(f"    going on where nothing is missing: {1e3 * (time.perf_counter() - started) / tasks:.3f} ms a task")
+    print(f"    going on where nothing is missing: {1e3 * (time.perf_counter() - started) / tasks:.3f} ms per task")
     started = time.perf_counter()
     study.table()
-    print(f"    the first table, read from results: {1e3 * (time.perf_counter() - started) / tasks:.3f} ms a row")
+    print(f"    the first table, read from results: {1e3 * (time.perf_counter() - started) / tasks:.3f} ms per row")
     return 1e3 * took / tasks
 
 
@@ -114,15 +114,15 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        said("overhead on this machine", overhead(asked.tasks, folder / "local"), 2.0, "ms a task")
+        said("overhead on this machine", overhead(asked.tasks, folder / "local"), 2.0, "ms per task")
         if not asked.no_ray and importlib.util.find_spec("ray") is not None:
             import ray
 
             ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-            said("overhead on Ray", overhead(asked.tasks, folder / "ray", engine="ray"), 5.0, "ms a task")
+            said("overhead on Ray", overhead(asked.tasks, folder / "ray", engine="ray"), 5.0, "ms per task")
             scheduler.MOST = 1
             few = min(asked.tasks, 2000)
-            said("the same, a call and a file each", overhead(few, folder / "alone", engine="ray"), 5.0, "ms a task")
+            said("the same, a call and a file each", overhead(few, folder / "alone", engine="ray"), 5.0, "ms per task")
             ray.shutdown()
             scheduler.MOST = most
         if cores() > 1:

@@ -129,7 +129,7 @@ def main() -> None:
     theirs = step * size.steps * size.networks
     print(
         f"mean curve of {size.networks} networks, {size.points} points, {size.steps} steps: predicted in {ours:.2f} s, "
-        f"trained in {theirs / 3600:.2f} h ({1e3 * step:.0f} ms a step and network, over {size.tried} steps): "
+        f"trained in {theirs / 3600:.2f} h ({1e3 * step:.0f} ms per step and network, over {size.tried} steps): "
         f"{theirs / ours:,.0f} times"
     )
 

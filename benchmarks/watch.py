@@ -89,7 +89,7 @@ def main() -> None:
     for name, make in MODELS.items():
         beside(make, 2 * BLOCK)  # libraries are loaded, kernels chosen
         bare, seen, said = beside(make, options.steps)
-        print(f"{name}: {1e3 * bare / options.steps:.2f} ms a step; with a watch {seen / bare - 1:+.1%}; "
+        print(f"{name}: {1e3 * bare / options.steps:.2f} ms per step; with a watch {seen / bare - 1:+.1%}; "
               f"by its own account {said}")  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def test_options_of_the_data() -> None:
     output = run("predict", NET, "--data", "digits:even-odd", "--points", "40", "--draws", "200", "--layers").stdout
     assert "Prediction (kernel, 2 classes)" in output
     assert "40 points" in output
-    assert "the law is sampled" in output
+    assert "the distribution is sampled" in output
 
 
 def test_convolutions_on_images() -> None:

@@ -57,7 +57,7 @@ def test_theory_is_that_of_predict(found: Diagnosis) -> None:
     assert head.nonlinearity_after == head.nonlinearity_before == pytest.approx(before)
     assert head.gamma_after == 0.0
     assert "not useful" in tuned.price
-    assert "not trainability" in head.price
+    assert "training speed" in head.price
 
 
 def test_a_centred_head_guesses_as_an_own_loop_has_it(found: Diagnosis) -> None:

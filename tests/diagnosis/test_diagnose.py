@@ -202,7 +202,7 @@ def test_with_one_hidden_layer_theory_speaks_for_the_gradients_as_in_the_advice(
     d = fg.diagnose(nn.Sequential(nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 10)), BLOB, inits=10)
     assert d.trainability is not None
     assert "only one hidden layer has weights, and the first one's gradient has the scale" in d.trainability.words
-    assert d.trainability.words.endswith("; theory predicts a change of × 0.41 a layer towards the input")
+    assert d.trainability.words.endswith("; theory predicts a change of × 0.41 per layer towards the input")
     edge = next(a for a in d.advice if a.remedy == "go to the edge of chaos")
     assert edge.gradient_before == pytest.approx(1 / 6)
 

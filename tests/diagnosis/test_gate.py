@@ -143,7 +143,7 @@ def test_a_failure_that_is_not_sure_says_so():
     found = gate.check(text, BLOB, 0.99 * gamma, inits=50, width=60, strict=True)
     assert not found.passed
     assert not found.sure
-    assert "not sure after 50 initializations" in found.message
+    assert "not clear after 50 initializations" in found.message
 
 
 def test_a_zero_head_does_not_pass():

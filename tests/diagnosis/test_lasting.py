@@ -346,7 +346,7 @@ def test_without_labels_nothing_is_said_of_learning() -> None:
     [
         (lambda: mlp(1, 100, nn.ReLU), "one", "all labels are the same"),
         (lambda: nn.Sequential(mlp(1, 100, nn.ReLU), nn.Softmax(1)), "two", "returns probabilities"),
-        (lambda: mlp(1, 100, nn.ReLU, classes=1), "two", "one output a class"),
+        (lambda: mlp(1, 100, nn.ReLU, classes=1), "two", "one output per class"),
         (lambda: mlp(1, 100, nn.ReLU, classes=60), "two", "fewer than 4 points per class"),
     ],
     ids=["one class", "softmax", "one logit", "many classes"],

@@ -77,7 +77,7 @@ def test_the_law_of_the_weights_is_that_of_the_model() -> None:
     drawn = OwnSize(law=structure.law).drawn(structure.network)
     assert str(drawn).count("init=uniform") == str(drawn).count("dense(")
     assert OwnSize().drawn(structure.network) == structure.network
-    with pytest.raises(NotCovered, match="one known law"):
+    with pytest.raises(NotCovered, match="one known distribution"):
         OwnSize(law="").drawn(structure.network)
 
 

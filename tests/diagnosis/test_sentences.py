@@ -87,7 +87,7 @@ def test_a_main_cause_that_changes_little_says_so() -> None:
     little = replace(d.causes[0], largest_after=d.causes[0].largest_before - 0.02, error=0.005)
     said = sentences.cause(replace(d, causes=(little,)))
     assert said == (
-        "no single step does much; of those that clearly matter, the 2 ReLU layers: without them the largest share "
+        "no single layer does much; of those with a clear effect, the 2 ReLU layers: without them the largest share "
         "falls from 83 % to 81 % (± 0.5 %)"
     )
 

@@ -378,7 +378,7 @@ def test_what_cannot_be_cut_is_one_task(tmp_path: Path, points: Any) -> None:
         (("a", [], numbers), {}, "at least one configuration"),
         (("a", [3], numbers), {}, "a grid"),
         (("a", [{}], 3), {}, "a function"),
-        (("a", [{}], numbers), {"block": 0}, "members a block"),
+        (("a", [{}], numbers), {"block": 0}, "members per block"),
         (("a", [{}], numbers), {"store": "/proc/none"}, "a folder for results"),
         (("a", [{}], numbers), {"data": "no such data"}, "no such data"),
     ],

@@ -99,4 +99,4 @@ def test_points_in_clusters_are_uneven_without_a_common_center() -> None:
     for page in (str(p), str(m)):
         assert "leaning, by the guesses (γ of the output alone would be called even)" in " ".join(page.split())
     assert m.bias_test.found is False
-    assert m.bias_test.words.endswith("guesses are uneven all the same, as where points come in clusters")
+    assert m.bias_test.words.endswith("guesses are uneven nevertheless, as with points that form clusters")

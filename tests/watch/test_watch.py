@@ -203,7 +203,7 @@ def test_steps_are_counted_where_they_are_not_given_or_begin_anew() -> None:
             given.step(k)
             given.step(k)  # gradient accumulation: nothing new
     assert counted.result.steps.tolist() == given.result.steps.tolist() == [*range(9), 10, 13, 15, 16]
-    assert "steps began anew at 0 after 5: they were counted on" in str(given.result)
+    assert "steps started again at 0 after 5: they were counted on" in str(given.result)
     for wrong in (1.5, "3", -1):
         with pytest.raises(fg.InvalidInput, match="a number of updates"):
             given.step(wrong)  # pyright: ignore[reportArgumentType]

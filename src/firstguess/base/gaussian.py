@@ -299,7 +299,7 @@ def _panels(centers: Array, sigma: float, features: Sequence[Feature], refine: f
 
 
 def panels(edges: Array) -> tuple[Array, Array]:
-    """Gauss-Legendre nodes and weights of all panels between sorted edges; one rule a row if edges has two axes."""
+    """Gauss-Legendre nodes and weights of all panels between sorted edges; one rule per row if edges has two axes."""
     half = 0.5 * np.diff(edges, axis=-1)[..., None]
     middle = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None]
     shape = (*edges.shape[:-1], -1)

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Tick(Protocol):
-    """Called with (done, total); `say` puts a word on what is known so far beside the bar."""
+    """Called with (done, total); `say` puts a word on what is known so far next to the bar."""
 
     def __call__(self, done: int, total: int) -> None: ...
 

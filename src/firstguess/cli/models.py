@@ -223,7 +223,7 @@ def check(
 
 
 def _tell_github(what: str, lines: list[str], *, passed: bool, aside: bool) -> None:
-    """Errors beside the change, and a summary of the step, where GitHub Actions runs this."""
+    """Errors next to the change, and a summary of the step, if GitHub Actions runs this."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
     for line in lines:
@@ -245,7 +245,7 @@ firstguess measure "5 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --da
 
 firstguess measure package.module:factory --data blob:n=2000,d=3072 --inits 100
 
-firstguess measure mymodels:Net --data mnist:even-odd --data-dir data --init kaiming_normal --figure law.png
+firstguess measure mymodels:Net --data mnist:even-odd --data-dir data --init kaiming_normal --figure shares.png
 """)
 def measure(
     what: subjects.Subject,
@@ -323,7 +323,7 @@ def repair(
 ) -> None:
     """Write a copy of a model whose output bias is shifted so that no class is favoured on average.
 
-    It changes first guesses, not trainability.
+    The first predictions become even; training speed is unchanged.
     """
     import torch
     from torch import nn

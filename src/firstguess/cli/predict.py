@@ -42,7 +42,7 @@ def closed_form(network: Network, inputs: Inputs, points: int | None, width: int
 
 
 def show(prediction: Prediction, infinite: Prediction | None) -> None:
-    """Infinite size beside this one; nothing for a prediction that has no size."""
+    """Infinite size next to this one; nothing for a prediction that has no size."""
     size = prediction.finite_size
     if size is None or infinite is None:
         return
@@ -104,7 +104,7 @@ firstguess predict mlp --depth 20 --norm layernorm --placement after --width 100
 
 firstguess predict mlp --depth 20 --norm layernorm --placement after --width-needed 0.02
 
-firstguess predict cnn --activation tanh --pool "avgpool(4)" --figure law.png
+firstguess predict cnn --activation tanh --pool "avgpool(4)" --figure shares.png
 
 firstguess predict mlp --depth 5 --data mnist:even-odd --data-dir ~/data --points 1000 --compare --figure readings.png
 """)
@@ -277,7 +277,7 @@ def _log(value: float) -> float:
 
 
 def _chart(prediction: Prediction, references: list[Prediction], draw: ChartChoice) -> Chart:
-    """The distribution of class shares or γ by depth; a kernel's beside the closed form's."""
+    """The distribution of class shares or γ by depth; a kernel's next to the closed form's."""
     import firstguess as fg
 
     if draw is ChartChoice.depth:

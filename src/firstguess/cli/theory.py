@@ -1,4 +1,4 @@
-"""`firstguess phases`, `tune` and `activations`: commands on theory beside `predict`."""
+"""`firstguess phases`, `tune` and `activations`: commands on theory besides `predict`."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _show(block: str, bias_var: float, found: dict[str, Any], why: dict[str, str
             (f"at weight_var {fixed['weight_var']:g}", fixed["name"]),
             ("  variance q", f"{q:.6g}"),
             ("  correlation c*, drift ratio γ", f"{c:.6g}, {gamma:.6g}"),
-            ("  gradient growth χ a layer", f"{chi:.6g}"),
+            ("  gradient growth χ per layer", f"{chi:.6g}"),
             ("  depth scale of correlations", f"{scale:.4g} layers"),
         ]
         if fixed["note"]:

@@ -76,7 +76,7 @@ def train(
 ) -> None:
     """Train many initializations, and follow their guesses: how long does the bias last, and whom does it favour?
 
-    Largest share, accuracies and loss are looked at after 0 to 7 steps, then ten times a decade. Ctrl-C keeps the
+    Largest share, accuracies and loss are looked at after 0 to 7 steps, then ten times per decade. Ctrl-C keeps the
     curves so far; with --store, the same command resumes.
     """
     import firstguess as fg
@@ -176,7 +176,7 @@ def _optimizer(text: str, *, described: bool) -> Any:
 
 
 def _data(asked: DataOptions, test: str | None) -> tuple[Data, Data | None]:
-    """Training points, and held-out ones: of their own name, or so many of the same."""
+    """Training points, and held-out ones: from their own name, or this many of the same."""
     from dataclasses import replace
 
     from firstguess.data import Data

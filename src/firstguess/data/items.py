@@ -1,4 +1,4 @@
-"""One batch as a loader gave it: what a model computes with, its labels, and all that stands beside them."""
+"""One batch as a loader gave it: what a model computes with, its labels, and everything else in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Labels:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Something with one entry a point, which no model computes with: paths, names."""
+    """Something with one entry per point, which no model computes with: paths, names."""
 
     values: Any
 
@@ -184,7 +184,7 @@ def _like(item: Any, parts: list[Any]) -> Any:
 
 
 def _marked(tree: Any, size: int) -> Any:
-    """The tree, with what has one entry a point marked, to be cut with the points."""
+    """The tree, with what has one entry per point marked, to be cut with the points."""
     if isinstance(tree, (_Input, _Labels)) or tree is None:
         return tree
     if not _has_marks(tree):

@@ -403,7 +403,7 @@ def _joined(obj: object, points: int | None, most: int | None, seed: int) -> tup
         arrays = [part[0] for part in parts if part is not None]
     elif isinstance(inputs[0], tuple):
         raise InvalidInput(
-            "one input a point", got=f"{len(inputs[0])} inputs", hint="collect, for the ensemble reading"
+            "one input per point", got=f"{len(inputs[0])} inputs", hint="collect, for the ensemble reading"
         )
     else:
         arrays = [_numpy(one) for one in inputs]

@@ -122,7 +122,7 @@ def order(goal: Goal, a: Advice) -> tuple[float, ...]:
 Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
 
 _KERNEL = 0.2  # of the time for advice, for one prediction
-_MILD = 0.1  # of the logarithm of a factor a layer: not worth a caution
+_MILD = 0.1  # of the logarithm of a factor per layer: not worth a caution
 _STUDIED = 4.0  # members that it takes at least to study an edited model and to draw two of it
 _SLOW, _LEAST = ("tune", "centre the head"), 1.0  # remedies that compute before they offer, and seconds they need
 _UNEVEN, _ENOUGH = 5, 50  # labels: times as many, and so many at least
@@ -309,7 +309,7 @@ def _cautioned(note: str, before: float, after: float) -> str:
     if math.isnan(after) or math.isnan(before) or abs(math.log(after)) <= max(abs(math.log(before)), _MILD):
         return note
     word = "grow" if after > 1 else "shrink"
-    caution = f"gradients then {word} towards the input, {size_change(after)} a layer"
+    caution = f"gradients then {word} towards the input, {size_change(after)} per layer"
     return f"{note}; {caution}" if note else caution
 
 

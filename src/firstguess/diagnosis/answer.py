@@ -295,7 +295,7 @@ _PHASES: dict[Word, Phase] = {
     "keep their size": "edge of chaos",
 }
 _APART = 10.0  # ratio of the others' to the favoured class's mean square gradient that is worth saying
-_AS_PREDICTED = 1.25  # a factor a layer further than this from theory's has another cause than the phase
+_AS_PREDICTED = 1.25  # a factor per layer further than this from theory's has another cause than the phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +324,7 @@ def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -
     """The measured gradients, summed up. Phases are those of `plain` networks (no norms, no skips, no attention) whose
     factor is the one that theory predicts.
 
-    `predicted` is theory's factor a layer, which is said where none was measured.
+    `predicted` is theory's factor per layer, which is said where none was measured.
     """
     growth = g.growth
     factor = growth.value
@@ -369,7 +369,7 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
     else:
         step = "block" if g.stream else "layer"
         text += (
-            f"{size_change(growth.value)} a {step} towards the input (95 %: {size_changes(growth.low, growth.high)}), "
+            f"{size_change(growth.value)} per {step} towards the input (95 %: {size_changes(growth.low, growth.high)}), "
             f"over {_over(g)}: {_on_the_whole(word)}"
         )
     if phase in ("ordered", "chaotic"):
@@ -385,7 +385,7 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
 
 
 def _on_the_whole(word: str) -> str:
-    """What becomes of gradients; the factor a layer need not be 1 where so few layers leave them their size."""
+    """What becomes of gradients; the factor per layer need not be 1 where so few layers keep their size."""
     return "on the whole they keep their size" if word == "keep their size" else f"they {word}"
 
 
@@ -427,5 +427,5 @@ def _unknown(g: Gradients, predicted: float) -> str:
     return (
         text
         if math.isnan(predicted)
-        else f"{text}; theory predicts a change of {size_change(predicted)} a layer towards the input"
+        else f"{text}; theory predicts a change of {size_change(predicted)} per layer towards the input"
     )

@@ -115,7 +115,7 @@ class Lasting:
         name = "Adam" if self.optimizer == "adam" else "gradient descent"
         batches = "" if self.batch is None else f" in batches of {self.batch}"
         ours = ", its default" if self.optimizer == "adam" else ", a quarter of the rate at which the bias overshoots"
-        return f"{name}{batches} at lr {self.lr:.3g}{f' ({ours[2:]}; lr= is yours)' if self.chosen else ''}"
+        return f"{name}{batches} at lr {self.lr:.3g}{f' ({ours[2:]}; pass lr= to use yours)' if self.chosen else ''}"
 
     @property
     def words(self) -> str:
@@ -124,17 +124,17 @@ class Lasting:
             return self.why
         if not math.isfinite(self.steps):
             late = f"more than a quarter of the starting bias is left after {self._last} steps"
-            return f"with {self.how} {late} (more seconds= look further)"
+            return f"with {self.how} {late} (raise seconds= to look further)"
         about = "roughly" if self.optimizer == "adam" else "about"
         if self.uncertain:
             most = self._number(self.high) if math.isfinite(self.high) else f"more than {self._last}"
             count = f"{self._number(self.low)} to {most} steps"
-            why = "outputs differ so little that it depends on how even the labels are, which so few points do not tell"
+            why = "outputs differ so little that it depends on how even the labels are, which this few points do not show"
             if min(self.left, default=0.0) < EDGE - LEFT:
                 why = "on the way other classes are favoured in turn, and how much is not known well enough"
-            return f"with {self.how} three quarters of the starting bias are gone after {count}: {why}"
+            return f"with {self.how} 75 % of the starting bias is gone after {count}: {why}"
         count = self._count(self.steps)
-        text = f"with {self.how} three quarters of the starting bias are gone after {about} {count}"
+        text = f"with {self.how} 75 % of the starting bias is gone after {about} {count}"
         then = "accuracy is {} by then, {} at the start".format(*percents(self.accuracy[1], self.accuracy[0]))
         faster = f"the bias moves {_rounded(self.ratio)} × faster than the labels' signal"
         if self.early:
@@ -363,7 +363,7 @@ def _chosen(data: Data, rows: NDArray[np.int64]) -> Data:
 
 
 def _other_labels(problem: Problem, labels: NDArray[np.int64]) -> Iterator[tuple[Problem, NDArray[np.int64]]]:
-    """The same without some points of the largest class, and without some of the others: each time so many that its
+    """The same without some points of the largest class, and without some of the others: each time enough that its
     share changes by one standard error of that in `labels`; and the rows that are left."""
     n, largest = problem.n, int(np.bincount(problem.labels).argmax())
     mine = np.flatnonzero(problem.labels == largest)
@@ -420,7 +420,7 @@ def _looked(problem: Problem, starts: Generator[Start], seconds: float) -> _Look
     for model, rows in starts:
         if rows.ndim != 2 or tuple(rows.shape) != (n, problem.network.classes):
             one = "one output, whose sign is the guess" if rows.ndim == 1 else f"outputs of shape {tuple(rows.shape)}"
-            raise InvalidInput("one output a class for every point, for the theory of training", got=one)
+            raise InvalidInput("one output per class for every point, for the theory of training", got=one)
         if not rows.requires_grad:
             raise InvalidInput("a model that can be differentiated", got="outputs without a gradient")
         weights = [p for p in model.parameters() if p.requires_grad]

@@ -1,4 +1,4 @@
-"""Which steps bring the bias: ranked by what the guesses are without each; the data beside them.
+"""Which steps cause the bias: ranked by what the guesses are without each; the data among them.
 
 Correlations saturate: c from 0 to 0.77 in the data says nothing of what centred data would change after five ReLUs.
 """
@@ -231,7 +231,7 @@ class Found:
 def causes_of(flow: Flow) -> tuple[Cause, ...]:
     """Steps that raise c by more than their error, largest first, without their effect.
 
-    Linear layers only carry c on, up to noise of few nodes: what they add is not counted unless it is sure. Lookups
+    Linear layers only carry c on, up to noise of few nodes: what they add is not counted unless it is clear. Lookups
     that are the same for every point (positions, token types) are one cause together, and a sum with them is none.
     """
     return tuple(sorted((c for c in candidates(flow) if c.added > 0 and len(c.steps) < 2), key=lambda c: -c.added))
@@ -264,7 +264,7 @@ def _rank(cause: Cause) -> tuple[bool, float, float, float]:
 def _notes(tried: Effects, needed: float) -> list[str]:
     notes: list[str] = []
     late = f"time was up ({in_time(needed)})" if math.isfinite(needed) else "time was up"
-    for causes, why in ((tried.late, late), (tried.impossible, "its part cannot be told from the rest")):
+    for causes, why in ((tried.late, late), (tried.impossible, "its part cannot be separated from the rest")):
         names = [cause.words for cause in causes]
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         notes += [f"not tried without {shown}: {why}"] if names else []

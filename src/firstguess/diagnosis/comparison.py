@@ -35,14 +35,14 @@ class PredictionError:
     """Of the standard deviation of a guess fraction, as a share of it: sampled (a standard error), or left out.
 
     The chain of networks has a standard error. The expansion leaves out about `next_order`: not a random error but a
-    difference that says nothing against it. E max − 1/M of a law changes about as its standard deviation does.
+    difference that says nothing against it. E max − 1/M of a distribution changes about as its standard deviation does.
     """
 
     sampled: float = 0.0
     left_out: float = 0.0
 
     def std(self, law: ClassShares) -> tuple[float, float]:
-        """Standard error and room of the law's standard deviation."""
+        """Standard error and room of the distribution's standard deviation."""
         return self.sampled * law.std(), self.left_out * law.std()
 
     def largest(self, law: ClassShares) -> tuple[float, float]:
@@ -58,7 +58,7 @@ class PredictionError:
 
 
 def error_of(prediction: Prediction, law: ClassShares) -> PredictionError:
-    """Of the law on this many points: Var G is the variance at infinitely many points plus what counting adds."""
+    """Of the distribution on this many points: Var G is the variance at infinitely many points plus what counting adds."""
     size, std = prediction.finite_size, law.std()
     if size is None or not std > 0.0:
         return PredictionError()
@@ -120,7 +120,7 @@ class Difference:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(StoredRecord, Shown):
-    """A prediction beside a measurement.
+    """A prediction compared with a measurement.
 
     `layers`: γ of the layers with weights. `summaries`: std of a class's share, E max_c G_c, P(max_c G_c > 0.9).
     `distance`: Kolmogorov-Smirnov distance of the two G₀ (two classes) or max_c G_c (more), `p_value` its
@@ -281,7 +281,7 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
 
 
 def predicted_law(prediction: Prediction, points: int) -> ClassShares:
-    """The law a measurement on this many points is held against: a kernel's is on its own points already."""
+    """The distribution that a measurement on this many points is compared with: a kernel's is on its own points already."""
     return prediction.guesses.on_points(points)
 
 
@@ -366,7 +366,7 @@ def _z(difference: float, se: float) -> float:
 
 
 def _kolmogorov_smirnov(law: ClassShares, measurement: Measurement, room: float) -> tuple[float, float]:
-    """Largest distance of two cdfs and the p-value of what is beyond `room`; for laws on counts k/n it is too large
+    """Largest distance of two cdfs and the p-value of what is beyond `room`; for distributions on counts k/n it is too large
     rather than too small."""
     seen = measurement.guesses
     if isinstance(law, EmpiricalGuesses):

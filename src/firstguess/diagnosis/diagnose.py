@@ -113,14 +113,14 @@ def diagnose(
     Args:
         what: An `nn.Module` (re-initialized, never changed), a class, a factory, a `Network` or its text.
         data: Anything that `fg.measure` takes: a loader, arrays, `Data`, a name.
-        inits: Initializations; as many on every machine.
-        seed: Of everything that is drawn.
+        inits: Number of initializations, the same on every machine.
+        seed: Random seed.
         points: Data points at most, always the same ones.
         seconds: About how long it may take: fewer initializations are drawn when time is up, and the verdict is then
             called preliminary.
         classes: For a text, the number of classes (default: that of the labels, or 2).
-        width: Of the layers of a description that name none.
-        batch_size: Of the batches that a model gets; BatchNorm depends on it.
+        width: Width of layers of a description that name none.
+        batch_size: Size of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
         progress: Called with (percent done, 100); by default a bar, for somebody who looks; False: none.
         precision: As for `fg.measure`.
@@ -306,7 +306,7 @@ def diagnose(
 
 
 def _so_far(tick: Any, verdict: Verdict, m: Measurement, faults: Sequence[Fault]) -> None:
-    """A provisional answer beside the bar: the fault, or the verdict."""
+    """A provisional answer next to the bar: the fault, or the verdict."""
     if hasattr(tick, "say"):
         share = f"{verdict.name}, {percent(m.guesses.expected_max())} in one class"
         tick.say(f"so far: {f'fix this: {faults[0].name}' if faults else share}")
@@ -411,7 +411,7 @@ def _told(findings: tuple[Finding, ...], subject: Subject, classes: int) -> tupl
 
 
 def _is_tied(model: nn.Module, classes: int) -> bool:
-    """Whether one parameter is both a lookup of so many rows and the weight of another layer."""
+    """Whether one parameter is both a lookup with this number of rows and the weight of another layer."""
     lookups = [m for m in model.modules() if isinstance(m, nn.Embedding) and len(m.weight) == classes]
     others = [getattr(m, "weight", None) for m in model.modules() if not isinstance(m, nn.Embedding)]
     return any(weight is lookup.weight for lookup in lookups for weight in others)

@@ -1,4 +1,4 @@
-"""What theory expects of this architecture on these data, beside what was measured, in one sentence.
+"""What theory expects of this architecture on these data, compared with what was measured, in one sentence.
 
 The kernel reading at the network's own widths where it can, else at infinite width, else the closed form.
 """
@@ -46,7 +46,7 @@ _FLOOR = 0.2
 def agreement(c: Comparison) -> Agreement:
     """By the tests of `compare`, which need errors that are known: numbers far apart are never "as measured".
 
-    "close": a difference that is sure and small, as finite width makes it (γ within 10 %, the share within 0.02 or two
+    "close": a difference that is clear and small, as finite width makes it (γ within 10 %, the share within 0.02 or two
     of its standard errors).
     """
     if c.agrees:
@@ -111,7 +111,7 @@ class Expected:
     """What theory predicts for this architecture and these data, or why it cannot be read.
 
     `width`: how wide the layers are, in words. `narrow`: why the prediction is for infinitely wide ones all the same.
-    `wide`: beside a prediction at the own widths, that at infinite width, and how it compares.
+    `wide`: next to a prediction at its own widths, that at infinite width, and how it compares.
     """
 
     prediction: Prediction | None
@@ -181,7 +181,7 @@ _INPUTS = ("input_ids", "pixel_values")
 
 
 def sequences_of(batches: Sequence[Batch], padding: int | None = None) -> torch.Tensor | None:
-    """All sequences of token ids, or images, as one tensor, filled up behind with `padding` to one length.
+    """All sequences of token ids, or images, as one tensor, filled up at the end with `padding` to one length.
 
     None where they cannot be: a mask that is not that of this id, two segments, or more than that.
     """
@@ -245,7 +245,7 @@ def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, sec
 
 
 def tokens_of(ids: NDArray[Any]) -> Tokens | None:
-    """What the closed form knows of sequences (n, tokens): their length, p₂, and how many tokens in front are shared.
+    """What the closed form knows of sequences (n, tokens): their length, p₂, and how many first tokens are shared.
 
     p₂ = Σ n_i(n_i − 1)/(N(N − 1)) over the other tokens, which is Σ p² on average: theory.md (20).
 
@@ -272,19 +272,19 @@ class OwnSize:
     """What finite width has to know beyond a description.
 
     `width`: of layers that name none (None: there are none of them). `law`: what all weights are drawn from, where that
-    was read of a model ("": it could not be told); None: as the description says.
+    was read of a model ("": it could not be recognised); None: as the description says.
     """
 
     width: int | None = None
     law: str | None = None
 
     def drawn(self, network: Network) -> Network:
-        """The network with weights of that law."""
+        """The network with weights of that distribution."""
         if self.law is None:
             return network
         if not self.law:
             raise NotCovered(
-                "weights of one known law, at finite width",
+                "weights of one known distribution, at finite width",
                 got="normal, uniform and orthogonal are not what all of them look like",
                 hint="fg.measure(model, x)",
             )

@@ -176,18 +176,18 @@ def explain_guess(
         data: Anything that `fg.measure` takes; labels as your loss gets them.
         loss: What you train with, of (outputs, labels): a module or any function.
         optimizer: What you train with: the instance, or a function of the parameters as for `fg.train`.
-        loader: Of training, to look at the order of its labels; by default `data` where that is a DataLoader.
-        dataset: Of training, to draw an item twice; by default the loader's.
+        loader: The training loader, to look at the order of its labels; by default `data` where that is a DataLoader.
+        dataset: The training dataset, to draw an item twice; by default the loader's.
         reference: Training inputs, to compare `data` with.
         steps: How many you plan to train, for whether the learning rate is too small.
         inits: Initializations to compare with; fewer if time runs out, which the notes then say. Whether centred data
             help is asked of up to 200, while fewer leave it open.
-        seed: Of the ensemble, and of dropout where the model is in train mode.
+        seed: Random seed of the ensemble, and of dropout if the model is in train mode.
         points: At most this many data points; fewer for a slow model, which the notes then say.
         seconds: About how long this may take. A pass of the model and two initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
-        options: Of `ModelOptions`, for the ensemble: init, logits, forward, mode, node, device, dtype, memory, strategy
+        options: `ModelOptions` for the ensemble: init, logits, forward, mode, node, device, dtype, memory, strategy
             and redraw. BatchNorm's mode is by default "eval" if the model's are in eval mode and have seen no data,
             else "train". Of a model that is trained throughout, nothing is said about its initialization. With
             `trained=True` you say that it is trained, or a checkpoint loaded: weights that look like a fresh draw are

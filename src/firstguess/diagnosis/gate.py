@@ -83,13 +83,13 @@ def assert_even(
     seconds: float | None = None,
     **options: Unpack[ModelOptions],
 ) -> Measurement:
-    """Raise `NotEven`, an AssertionError that explains itself, unless untrained networks guess evenly enough.
+    """Raise `NotEven`, an AssertionError that explains itself, if untrained networks favour one class too much.
 
     `max_share` limits the average share of the largest class (½ is even for two classes), `max_gamma` the drift
     ratio γ of the output. Where neither is given it is `max_gamma=1.0`, from where on a network is called biased: two
     classes' fractions are then spread uniformly (theory.md §1). Options are those of `fg.measure`; 50 initializations
     are drawn, and up to `inits` while they leave it open on which side of a limit the network is. It fails only where
-    it is sure: a network at the limit fails with a chance of at most 5 %. `strict=True` fails wherever the measured
+    the result is clear: a network at the limit fails with a chance of at most 5 %. `strict=True` fails wherever the measured
     number is above the limit, sure or not. The result depends on the seed only.
 
     >>> from firstguess.data import blob
@@ -228,12 +228,12 @@ def _message(
     lines += [f"  {finding}" for finding in m.findings if finding.kind in ASSUMED | PARTLY]
     if passed and not decided:
         lines.append(
-            f"  not sure after {m.inits} initializations: too close to the limit, which strict=True would decide"
+            f"  not clear after {m.inits} initializations: too close to the limit, which strict=True would decide"
         )
     if passed:
         return "\n".join(lines)
     if not decided:
-        lines.append(f"  not sure after {m.inits} initializations: too close to the limit; raise inits")
+        lines.append(f"  not clear after {m.inits} initializations: too close to the limit; raise inits")
     largest, even = m.guesses.expected_max(), 1 / m.classes
     lines.append(f"  untrained, it puts {largest:.0%} of the inputs into one class on average (even: {even:.0%})")
     lines += [f"  {where}"] if where else []

@@ -1,8 +1,8 @@
-"""Why a model guesses as it does: each cause is told by a test of its own, with the numbers that speak for it.
+"""Why a model guesses as it does: each cause has a test of its own, with the numbers that support it.
 
 False alarms. Faults have tests of their own (faults/). Of the other causes none is raised unless the guess is notable,
 which fair coins are once in 2e6; then: centring must lower the excess of the same initializations by three standard
-errors, of so many initializations that another seed would say the same (`is_clear`), and is called "partly" the cause
+errors, on enough initializations that another seed would agree (`is_clear`), and is called "partly" the cause
 unless it clearly takes half of the excess; "unlike its initialization" needs a guess beyond every
 initialization that has a chance below 1e-4 at their γ: 0 of 330 000 pairs of a fresh MLP and its 50 initializations.
 """
@@ -215,7 +215,7 @@ def _trained(seen: Observed, found: list[Fault]) -> Fault | None:
     return Fault(
         "trained",
         "every weight looks trained: the guesses are what training, and the data, made of them, and the initialization "
-        'has no part in it that could be told; redraw="all" compares with initializations of the same architecture',
+        'has no part in it that could be found; redraw="all" compares with initializations of the same architecture',
     )
 
 

@@ -158,7 +158,7 @@ class Rehearsal(Record):
 
     @property
     def slow(self) -> bool:
-        """Whether they learn, and are still behind after many steps."""
+        """Whether they learn, and are still slow after many steps."""
         return self.learns and self.behind and self.last >= LONGEST
 
     @property

@@ -74,7 +74,7 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for label, gamma, low, high in (
         ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
-        ("γ of wide networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
+        ("γ implied by the guesses", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
     ):
         around = f" (95 %: {_number(low)} to {_number(high)})" if math.isfinite(low) and not math.isnan(high) else ""
         if high < 0:
@@ -82,7 +82,7 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
         if not math.isnan(gamma):
             rows.append((label, f"{_number(rounded_off(gamma))}{around if rounded_off(gamma) else ''}"))
     if not math.isnan(verdict.gamma):
-        rows.append(("initial guessing bias at all", m.bias_test.words))
+        rows.append(("bias detectable?", m.bias_test.words))
     on = f"{spaced(m.inits)} initializations, {spaced(m.points)} points, {spaced(m.classes)} classes"
     rows.append(("measured on", on))
     if m.data or d.data_name:
@@ -105,7 +105,7 @@ def cause(d: Diagnosis) -> str:
     change = f"without {it} the largest share falls from {before} to {after} (± {points(found.error)})"
     even = 0.0 if d.measurement is None else 1 / d.measurement.classes
     if found.largest_before - found.largest_after < _LITTLE * (found.largest_before - even):
-        return f"no single step does much; of those that clearly matter, {found.words}: {change}"
+        return f"no single layer does much; of those with a clear effect, {found.words}: {change}"
     return f"{found.words}: {change}"
 
 
@@ -116,9 +116,9 @@ def _no_cause(d: Diagnosis) -> str:
         return "not known"
     if not tried or math.isfinite(d.causes_need):
         what = "causes were not tried" if not tried else f"too little to tell, of {len(tried)} steps that were tried"
-        need = f": that {in_time(d.causes_need)}" if math.isfinite(d.causes_need) else ", for want of time"
+        need = f": that {in_time(d.causes_need)}" if math.isfinite(d.causes_need) else ", because time was short"
         return f"{what}{need}"
-    return f"no single step of {len(tried)} that were tried clearly changes the guesses"
+    return f"none of the {len(tried)} layers that were tried has a statistically clear effect on its own"
 
 
 _EXPECTED = {
@@ -163,7 +163,7 @@ def lasting(d: Diagnosis) -> str:
         copies = "1 copy" if seen.inits == 1 else f"{seen.inits} copies"
         gone = f"gone after about {seen.steps:.0f} steps" if math.isfinite(seen.steps) else "not gone"
         parts.append(
-            f"Seen on {copies} trained for {seen.last} steps with {seen.how}: three quarters of the starting bias are "
+            f"Seen on {copies} trained for {seen.last} steps with {seen.how}: 75 % of the starting bias is "
             f"{gone}"
         )
     if lasts is not None:
@@ -245,7 +245,7 @@ def effects(a: Advice) -> list[Effect]:
     if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
         by = ", as theory has it" if a.how == "measured" else ""
         before, after = size_change_of(a.gradient_before, a.gradient_after)
-        found.append(Effect("gradients", before, after, f" a layer{by}"))
+        found.append(Effect("gradients", before, after, f" per layer{by}"))
     if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
         found.append(Effect("nonlinearity", _number(a.nonlinearity_before), _number(a.nonlinearity_after)))
     if not (math.isnan(a.absorption_before) or math.isnan(a.absorption_after)):
@@ -322,7 +322,7 @@ def page(d: Diagnosis) -> str:
 
 
 class _Page:
-    """A diagnosis in so many columns."""
+    """A diagnosis in this number of columns."""
 
     def __init__(self, d: Diagnosis, columns: int) -> None:
         self._d, self._columns = d, columns

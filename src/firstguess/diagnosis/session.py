@@ -388,7 +388,7 @@ class Stages:
         self._member = m.seconds / max(1, m.inits)
 
     def do(self, name: str, work: Callable[[], _T], *, quick: bool = False, members: float = 0.0) -> _T | None:
-        """One part, which takes at least as long as so many `members`."""
+        """One part, which takes at least as long as this many `members`."""
         if self._interrupted and not quick:
             self._left_out.append(name)
             return None
@@ -418,7 +418,7 @@ class Stages:
             words = "; ".join([*self._said, f"left out: {', '.join(self._left_out)}"])
             found = (*(f for f in found if f.kind != FindingKind.INTERRUPTED), Finding(FindingKind.INTERRUPTED, words))
         if self._late:
-            words = f"left out, because of {self._clock.seconds:g} s: {', '.join(self._late)}"
+            words = f"stopped at the limit of {self._clock.seconds:g} s; skipped: {', '.join(self._late)}. Raise seconds= for all of it"
             found = (*found, Finding(FindingKind.TIME_IS_UP, words))
         return found
 

@@ -1,4 +1,4 @@
-"""Predicted training beside real training: `compare(t, r)`, curve by curve, with differences in standard errors."""
+"""Predicted training compared with real training: `compare(t, r)`, curve by curve, with differences in standard errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CurveDifference(Record):
     """One curve, predicted and trained, at the steps that both have; errors are of the means over networks.
 
     `p_value`: the chance that some step differs as much as the most unlikely one here, if networks of both kinds were
-    of one law.
+    of one distribution.
     """
 
     _also = ("largest", "step", "difference", "z")
@@ -103,10 +103,10 @@ class AbsorptionRatio(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingComparison(Record, Shown):
-    """Predicted training beside real training.
+    """Predicted training compared with real training.
 
     `curves`: largest share, accuracies and loss on training points, and on held-out points where both have them.
-    `agrees` means that `p_value` is not below `level`: the chance that networks of one law differ somewhere by as many
+    `agrees` means that `p_value` is not below `level`: the chance that networks of one distribution differ somewhere by as many
     standard errors as these, from permutations of predicted and trained networks over all curves and steps together. Of
     predictions that are exactly right, at most a share `level` is said to disagree. Theory is for infinite width: with
     enough networks every finite one departs from it. How much is in the numbers.
@@ -178,13 +178,13 @@ class TrainingComparison(Record, Shown):
         return f"{text}; ratio {found.ratio:.3g}, 95 % from {found.low:.3g} to {found.high:.3g}"
 
     def _chance(self) -> str:
-        return f"chance of differences like these, if both were of one law: p = {self.p_value:.2g}"
+        return f"chance of differences like these, if both had one distribution: p = {self.p_value:.2g}"
 
 
 def compare_training(
     predicted: PredictedTraining, trained: TrainedMembers, *, level: float = LEVEL
 ) -> TrainingComparison:
-    """Lay a prediction of training beside real training: what `fg.compare(t, r)` does.
+    """Compare a prediction of training with real training: what `fg.compare(t, r)` does.
 
     Networks of both kinds are taken for independent. Those that diverged count until then.
     """

@@ -26,7 +26,7 @@ _LOST = 0.5  # share of initializations with NaN from which a network is called 
 class Verdict:
     """A word for the guesses, how sure it is, and the γ that explain it, each with its 95 % interval.
 
-    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose law has the average largest share that
+    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose distribution has the average largest share that
     was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why` says so.
     `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest share
     (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate head,
@@ -49,7 +49,7 @@ class Verdict:
 
     @property
     def title(self) -> str:
-        """The word; or, where no single word is likely, what is sure and on which border it is."""
+        """The word; or, where no single word is likely, what is certain and on which border it is."""
         return self._said()[0]
 
     @property
@@ -70,9 +70,9 @@ class Verdict:
 
 
 def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
-    """By the guesses, unless ties or NaN decide: the word for the γ whose law has the average largest fraction seen.
+    """By the guesses, unless ties or NaN decide: the word for the γ whose distribution has the average largest fraction seen.
 
-    γ of the output explains the guesses, and is given beside that of the guesses; where it has another word, `why` says
+    γ of the output explains the guesses, and is given next to that of the guesses; where it has another word, `why` says
     so. Where an instance had to be followed by a guess (`ASSUMED`), or one initialization was drawn, there is no
     probability. With fewer than `wanted` initializations drawn, the verdict is preliminary.
     """

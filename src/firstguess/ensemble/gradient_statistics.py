@@ -69,7 +69,7 @@ class GradientLayer:
 
 @dataclass(frozen=True)
 class Growth:
-    """The factor on the mean square of weights' gradients a layer, going back (χ̃ of theory.md (10)), with its 95 %
+    """The factor on the mean square of weights' gradients per layer, going back (χ̃ of theory.md (10)), with its 95 %
     interval.
 
     Over hidden layers with weights that every gradient passes; in residual networks over the stream, block by block.
@@ -111,7 +111,7 @@ class Growth:
         if word in ("zero", "not finite"):
             return f"they are {word}"
         if math.isfinite(self.value):
-            size = f"× {self.value:.4g} a layer in mean square"
+            size = f"× {self.value:.4g} per layer in mean square"
             if word == "not known":
                 return f"{size}  (no interval from one initialization)"
             return f"{size}  (95 %: {self.low:.4g} to {self.high:.4g}): they {word}"
@@ -171,7 +171,7 @@ class Gradients(StoredRecord, Shown):
         prepared = self.provenance.get("prepared", "")
         rows += [("data", str(prepared))] if prepared else []
         rows += [
-            ("gradients, going back", str(self.growth).replace(" a layer", " a block" if self.stream else " a layer")),
+            ("gradients, going back", str(self.growth).replace(" per layer", " per block" if self.stream else " per layer")),
             ("favoured class's share of guesses", f"{self.favoured_fraction:.4g}  (even split {1 / self.classes:.4g})"),
         ]
         if math.isfinite(self.contrast):
@@ -240,7 +240,7 @@ def growth_of(squares: FloatArray) -> Growth:
     """Growth going back, from the mean squares of hidden layers, input first, (inits, layers).
 
     >>> print(growth_of(np.array([[4.0, 2.0, 1.0], [8.0, 4.0, 2.0], [4.4, 2.0, 1.0]])))
-    × 2.032 a layer in mean square  (95 %: 1.898 to 2.176): they grow
+    × 2.032 per layer in mean square  (95 %: 1.898 to 2.176): they grow
     """
     layers = squares.shape[1]
     if layers < 2 or not len(squares):
@@ -275,7 +275,7 @@ def _mean(values: FloatArray) -> tuple[float, float]:
 
 
 def is_line(logs: FloatArray) -> bool:
-    """Whether one factor a layer describes these logarithms of mean squares: their distances from a line have an rms of
+    """Whether one factor per layer describes these logarithms of mean squares: their distances from a line have an rms of
     at most a factor 2, or a tenth of what the line changes by.
 
     >>> is_line(np.array([0.0, 1.0, 2.0, 3.0])), is_line(np.array([0.0, 3.0, 0.0, 3.0]))

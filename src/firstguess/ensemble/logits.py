@@ -141,7 +141,7 @@ class Logits(Record, Shown):
 
     @property
     def gaussian_share(self) -> float:
-        """The favoured class's share if its margin were Gaussian, Φ(distance): `shares` beside it is what is so."""
+        """The favoured class's share if its margin were Gaussian, Φ(distance): `shares` has the true one."""
         return float(special.ndtr(self.distance))
 
     def alignment(self, labels: ArrayLike, which: int | None = None) -> float:

@@ -74,9 +74,9 @@ class BiasTest(Record):
             return "not tested: that needs several initializations and a γ of the output"
         shown = "p < 1e-12" if self.p_value < 1e-12 else f"p = {self.p_value:.2g}"
         if self.found:
-            return f"yes: γ > 0 ({shown})"
-        none = f"none seen: γ is not above 0 at the {self.level:.0%} level ({shown})".replace("%", " %")
-        return f"{none}; guesses are uneven all the same, as where points come in clusters" if self.uneven else none
+            return f"yes ({shown})"
+        none = f"no: γ is not above 0 at the {self.level:.0%} level ({shown})".replace("%", " %")
+        return f"{none}; guesses are uneven nevertheless, as with points that form clusters" if self.uneven else none
 
 
 def bias_test(output: Output | None, inits: int, points: int) -> BiasTest:
@@ -365,7 +365,7 @@ class Measurement(StoredRecord, Shown):
         gamma = self.weights_layers[-1].gamma if self.weights_layers else math.nan
         rows.append(("verdict", word_with_gamma(self.verdict, gamma)))
         if (test := self.bias_test).found is not None:
-            rows.append(("initial guessing bias at all", test.words))
+            rows.append(("bias detectable?", test.words))
         if self.weights_layers:
             last = self.weights_layers[-1]
             zero = "; read it as 0, around which estimates scatter" if last.gamma < 0 else ""

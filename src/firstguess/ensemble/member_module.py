@@ -86,7 +86,7 @@ def _of_tokens(sizes: tuple[int, ...], vocabulary: int | None) -> Shape:
     if len(sizes) == 1:
         return Shape(vocabulary, sequence(sizes[0]), drawn=True)
     raise InvalidInput(
-        "token ids (n, tokens) behind embed, or images (n, channels, height, width) behind patches",
+        "token ids (n, tokens) for embed, or images (n, channels, height, width) for patches",
         got=f"points of shape {sizes}",
         where="data",
         hint="embed(0.02) or patches(16) as the first layer",

@@ -181,7 +181,7 @@ def predict_training(
         data: Labelled points: a pair (x, y), `Data`, a name.
         test: Held-out points, likewise.
         lr: The learning rate, or a function of the step: `fg.schedules`.
-        steps: How many, or which to look at (default: 0–7, then ten a decade).
+        steps: How many, or which to look at (default: 0–7, then ten per decade).
         optimizer: "gd" (full batches), "sgd" (mini-batches of `batch`), "adam" (with or without `batch`).
         batch: Size of mini-batches.
         loss: "cross-entropy", or "squared": ½ Σ (f − one-hot)².
@@ -189,10 +189,10 @@ def predict_training(
         start: "any"; "even" (or "neutral"): the largest share is at most 1.1 of an even one; "biased": at least 0.9; or
             logits (networks, points, classes) of your own networks on the training points, then on held-out ones.
         draws: Networks.
-        width: Of layers that name none: the tangent kernel grows with it.
-        level: Of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
+        width: Width of layers that name none: the tangent kernel grows with it.
+        level: Level of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
             1, which is 0.6 of two even classes.
-        seed: Of starts, the order of the data, and the initializations that `trust` looks at.
+        seed: Random seed of starts, the order of the data, and the initializations that `trust` looks at.
         classes: For a text; by default those of the labels.
         trust: Draw ten networks of this width and look whether their gradients are those of the limit.
         memory: Bytes that it may take, above Python and its libraries; what takes more is refused, with the number of

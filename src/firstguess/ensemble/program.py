@@ -218,7 +218,7 @@ def schedule(
     group: int | None = None,
     chunk: int | None = None,
 ) -> Program:
-    """Choose inits a group, points a chunk and where to cut, for speed within the memory budget.
+    """Choose inits per group, points per chunk and where to cut, for speed within the memory budget.
 
     `multiple`: chunks hold whole batches of this many points. Nothing here changes a member's numbers.
     """

@@ -2,7 +2,7 @@
 # [tool.marimo.display]
 # theme = "system"
 # ///
-"""The page of `firstguess explore`: a marimo app. What it shows is made in the modules beside it."""
+"""The page of `firstguess explore`: a marimo app. What it shows is made in the modules next to it."""
 
 # pyright: basic, reportUnusedExpression=false, reportOptionalOperand=false
 import marimo

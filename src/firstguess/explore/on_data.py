@@ -1,4 +1,4 @@
-"""On demand: the network of the page on real data, predicted and measured, beside what random inputs give."""
+"""On demand: the network of the page on real data, predicted and measured, compared with random inputs."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class SvgChart:
     def dot(
         self, x: float, y: float, label: str = "", colour: str = BLUE, *, name: str = "", size: float = 4.5
     ) -> None:
-        """A dot, with a number or a word in it or beside it."""
+        """A dot, with a number or a word in it or next to it."""
         px, py = self.at(x, y)
         said = f"<title>{escape(name)}</title>" if name else ""
         self.marks.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{colour}">{said}</circle>')
@@ -338,7 +338,7 @@ def _gradients(seen: ExploredNetwork) -> str:
         return _gradients_drawn(seen.stream, "residual block", said)
     if not growth.size or not np.isfinite(growth).all():
         return _panel("Gradients", f"<p>{escape(seen.why.get('gradients', _NO_GRADIENTS))}</p>")
-    said = f"Gradients change by {signed(float(growth[-1]))} a layer towards the input (mean square, last layers)."
+    said = f"Gradients change by {signed(float(growth[-1]))} per layer towards the input (mean square, last layers)."
     return _gradients_drawn(seen.gradients, "layer of weights", said)
 
 
@@ -452,7 +452,7 @@ def _row(k: int, m: FrontierPoint, classes: int) -> str:
 
 
 def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = "") -> str:
-    """Where the variances stand: colours are γ at depth, the lines where gradients keep their size; `rest`: beside."""
+    """Where the variances stand: colours are γ at depth, the lines where gradients keep their size; `rest`: next to it."""
     w, b = (AxisScale(float(v[0]), float(v[-1])) for v in (diagram.weight_vars, diagram.bias_vars))
     drawing = SvgChart(w, b, "weight variance", "bias variance")
     drawing.picture(_colours(diagram.gamma))
@@ -466,7 +466,7 @@ def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = 
 
 
 def no_phases(why: str, rest: str = "") -> str:
-    """In place of the diagram; `rest`: beside it."""
+    """In place of the diagram; `rest`: next to it."""
     told = _panel("Phase diagram", f"<p>{escape(why)}</p>")
     return f'{STYLE}<section id="fg-phases" class="fg-page">{told}{rest}</section>'
 

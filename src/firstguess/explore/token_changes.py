@@ -1,4 +1,4 @@
-"""On demand: what known changes make of a network of tokens, each predicted anew for random tokens (theory.md §9)."""
+"""On demand: what known changes make of a network of tokens, each predicted for random tokens (theory.md §9)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _change(name: str, p: Prediction, note: str = "") -> Change:
 
 def table(found: list[Change], classes: int) -> str:
     """One row each."""
-    head = "<tr><th>change</th><th>γ</th><th>largest share</th><th>gradients, a block</th></tr>"
+    head = "<tr><th>change</th><th>γ</th><th>largest share</th><th>gradients, per block</th></tr>"
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in _cells(one, classes)) + "</tr>" for one in found)
     notes = "".join(f"<p class='fg-soft'>{escape(one.name)}: {escape(one.note)}</p>" for one in found if one.note)
     whole = f'<div class="fg-scroll"><table>{head}{body}</table></div>{notes}'

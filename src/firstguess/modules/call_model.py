@@ -388,7 +388,7 @@ def labelled(what: object, data: Any, where: str, forward: Forward | None = None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InvalidInput("one label a point", got=f"labels of shape {tuple(labels.shape)}", where=where)
+        raise InvalidInput("one label per point", got=f"labels of shape {tuple(labels.shape)}", where=where)
     whole = whole_labels(labels, where)
     if int(whole.min()) < 0:
         raise InvalidInput("labels 0, 1, …", got=int(whole.min()), where=where)

@@ -150,7 +150,7 @@ def measure(
         data: Anything that `firstguess.data` takes: arrays, tensors, `Data`, (x, y), loaders, Datasets, or a name such
             as "digits" or "blob:n=2000,d=100".
         inits: How many initializations: 100 by default. With `precision`, at most this many (10 000 by default).
-        seed: Of the weights, and of the bootstrap.
+        seed: Random seed of the weights, and of the bootstrap.
         width: Units of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2. Else a check.
         precision: Stop as soon as the 95 % interval of std(G₀) (two classes) or E max_c G_c (more) is value ± this

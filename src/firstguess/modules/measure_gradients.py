@@ -80,7 +80,7 @@ def measure_gradients(
         what: A `Network` or its text, an `nn.Module`, a class or a factory: as for `fg.measure`.
         data: Anything that `firstguess.data` takes.
         inits: How many initializations.
-        seed: Of the weights, and of random labels.
+        seed: Random seed of the weights, and of random labels.
         points: At most this many data points.
         labels: Integers, one a data point, or "random". By default those of the data; where there are none, and for
             tokens, uniformly random ones.
@@ -89,7 +89,7 @@ def measure_gradients(
         classes: For a text, the number of classes; by default that of the labels, or 2.
         progress: Called with (members done, members in all).
         seconds: Draw no further initializations once this much time has passed (at least 2 are drawn).
-        options: Of `ModelOptions` init, logits, forward, mode, device, dtype, redraw and scale. Gradients at the logits
+        options: From `ModelOptions`: init, logits, forward, mode, device, dtype, redraw and scale. Gradients at the logits
             are computed in float64 whatever the dtype is.
     """
     started = time.perf_counter()

@@ -251,7 +251,7 @@ class Objective:
         raw, rows = self._call.rows(model, batch)
         if len(rows) != batch.size:
             raise InvalidInput(
-                "one guess a point, to train",
+                "one guess per point, to train",
                 got=f"logits of shape {tuple(raw.shape)}, a guess at every position",
                 where="the model's output",
                 hint="logits=lambda output: output[:, 0] picks one",

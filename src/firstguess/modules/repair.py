@@ -164,7 +164,7 @@ def needed(logits: LogitRows, where: str) -> Head:
     head = logits.head
     if head is None:
         raise NotCovered(
-            "a model whose logits are the output of a layer or norm with one bias a class",
+            "a model whose logits are the output of a layer or norm with one bias per class",
             got="none: logits are made by something else",
             where=where,
             hint="end the model in nn.Linear(features, classes)",
@@ -181,7 +181,7 @@ def needed(logits: LogitRows, where: str) -> Head:
 
 How: TypeAlias = Literal["head", "layers"]
 _STEPS = 12  # of the bisection over how far all layers are centred
-_NOTE = "This changes first guesses, not trainability: gradients and what can be learned are as they were."
+_NOTE = "The first predictions become even; gradients, training speed and what can be learned stay as they were."
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ def repair(
         data: What it will be trained on: a loader, arrays, or anything that `fg.measure` takes.
         gamma: The wanted γ; where it is lower already, nothing is changed.
         how: "head" moves one bias. "layers" centres every layer, as far as the output needs it: measured, not
-            predicted, and gradients pay for it.
+            predicted, and at a cost in gradients.
         in_place: Change `model` itself instead of a copy.
         points: How many points the means are taken over.
         forward: How the model is called, as for `fg.measure`; likewise `logits`.

@@ -71,19 +71,19 @@ def train(
         lr: The learning rate, or a function of the step.
         batch: Size of mini-batches. Epochs are reshuffled; the last batch of one may be smaller.
         epochs: How many; or
-        steps: how many, or which to look at (default: 0–7, then ten a decade).
+        steps: how many, or which to look at (default: 0–7, then ten per decade).
         loss: "cross-entropy", or "squared": ½ Σ (f − one-hot)². For modules also a function of outputs and labels.
         scheduler: Modules only: a function of the optimizer that makes a scheduler, stepped after every step.
         weight_decay: As torch's optimizers have it: added to the gradient.
-        width: Of layers of a description that name none.
-        level: Of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
+        width: Width of layers of a description that name none.
+        level: Level of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
             1, which is 0.6 of two even classes.
-        seed: Of weights and orders.
+        seed: Random seed of weights and orders.
         store: A folder. Members that were trained before with the same settings and data are read from it, so a
             training that was stopped in any way resumes where it was.
         progress: Called with (steps done by all networks, steps in all).
         classes: For a text; by default those of the labels. Else a check.
-        more: Of `ModelOptions` threads, and for modules only init, logits, forward, redraw, scale, device and strategy.
+        more: From `ModelOptions`: threads, and for modules only init, logits, forward, redraw, scale, device and strategy.
             Parameters that require no gradient stay as they are drawn.
 
     >>> from firstguess.data import two_blobs

@@ -318,12 +318,12 @@ class ModuleTrainer:
             else:
                 if strategy == "vmap" or several < _GAIN * alone[0]:
                     self._notes.append(
-                        f"members trained {size} at once by vmap: {short_time(several)} a step and member "
+                        f"members trained {size} at once by vmap: {short_time(several)} per step and member "
                         f"(one by one: {short_time(alone[0])})"
                     )
                     return size
                 self._notes.append(
-                    f"members trained one by one: {short_time(alone[0])} a step (by vmap: {short_time(several)})"
+                    f"members trained one by one: {short_time(alone[0])} per step (by vmap: {short_time(several)})"
                 )
                 return 1
             finally:

@@ -380,7 +380,7 @@ class FiniteSignal:
         """Refuse what makes an overlap depend on more than the overlap before: the sizes of the points."""
         phi, centres = self.distribution.phi, self.distribution.centres
         if (self.over_points or self.pulls) and bias_var > 0.0:
-            raise _refuse("no biases beside norms over points", f"bias_var={bias_var:g}")
+            raise _refuse("no biases with norms over points", f"bias_var={bias_var:g}")
         if self.pulls and phi is not None and not self.over_points:
             raise _refuse("norms over points after every activation", "some without")
         if self.shifted and not centres:
@@ -393,7 +393,7 @@ class FiniteSignal:
             raise _refuse("points of one size before an activation that is not scale-free", str(phi))
 
     def _even(self) -> _Change:
-        """theory.md (42), and its terms in the third derivative of C where φ has one; (40) beside it."""
+        """theory.md (42), and its terms in the third derivative of C where φ has one; (40) otherwise."""
         z, e, v, k, n = at_zero(self.distribution), self.e, self.v, self.k, self.nodes
         slope = z.c1 + z.c2 * e
         change = 0.5 * (z.c2 + z.c3 * e) * v + z.c3 * k / 6.0 + z.c4 * v * v / 8.0 + (z.b1 * e + 0.5 * z.b2 * v) / n

@@ -174,7 +174,7 @@ class Layer:
     def with_distribution(self, init: str) -> Layer:
         """Draw its weights from another distribution of the same variance (`network.weights`), if it draws any."""
         if self.draws:
-            self._refuse("another law of its weights")
+            self._refuse("another distribution of its weights")
         return self
 
     def frozen_weights(self) -> Layer:

@@ -283,7 +283,7 @@ class PoolTokensModule(OnSequences):
             raise InvalidInput(
                 "sequences that begin with a token",
                 got="some that begin with padding",
-                hint="padding behind, not before",
+                hint="padding after the tokens, not before",
             )
         return x[:, 0]
 

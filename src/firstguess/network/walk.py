@@ -80,7 +80,7 @@ def _check_tokens(layer: Layer, before: Shape) -> None:
         raise NotCovered(
             f"a meaning on tokens of {layer.kind}",
             got=f"a sequence of {before.grid} tokens",
-            hint="put it behind pool_tokens, or use fg.measure(model, ...) on a torch module",
+            hint="put it after pool_tokens, or use fg.measure(model, ...) on a torch module",
         )
 
 

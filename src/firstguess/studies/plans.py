@@ -6,7 +6,7 @@
     data = "digits"                     # not for a prediction without data
     points = 500
     store = "runs"
-    block = 100                         # members a task
+    block = 100                         # members per task
 
     [grid]
     depth = [1, 5, 20]

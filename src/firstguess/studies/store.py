@@ -30,7 +30,7 @@ _MAGIC = b"PAR1"  # the first and the last four bytes of a Parquet file that is 
 class Store:
     """A folder of pieces. Keys may name folders in it: "3f/3f09…".
 
-    A piece is written beside its place and then moved there, so that readers, writers in other processes and what is
+    A piece is written next to its place and then moved there, so that readers, writers in other processes and what is
     left after a crash see all of it or nothing. Pages have checksums: a piece that was damaged later is not read.
     """
 
@@ -125,7 +125,7 @@ def encoded(pieces: Sequence[Piece], known: Mapping[bytes, str], **columns: Any)
 
 
 def decoded(table: Any) -> list[dict[str, Any]]:
-    """The pieces of `encoded`; columns that were put beside them are left out."""
+    """The pieces of `encoded`; columns that were added to them are left out."""
     found: list[dict[str, Any]] = [{} for _ in range(table.num_rows)]
     for field in table.schema:
         if not (field.metadata or {}).get(_SHAPE):
@@ -156,7 +156,7 @@ def _kind(value: Any, name: str) -> str:
 
 
 def write_table(path: Path, columns: Mapping[str, Any]) -> None:
-    """A plain table, one row a line: the numbers behind a figure."""
+    """A plain table, one row per line: the numbers behind a figure."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -235,7 +235,7 @@ class Study:
                 hint="lambda p: fg.predict(fg.mlp(**p))",
             )  # fmt: skip
         if block is not None:
-            block = checks.count(block, 1, "number of members a block", "study(block)", "block=100")
+            block = checks.count(block, 1, "number of members per block", "study(block)", "block=100")
         given: Any = configurations
         self.name = name
         self._given: Any = given if hasattr(given, "__len__") else list(given)
@@ -327,10 +327,10 @@ class Study:
             seconds: The time limit of a task.
             memory: Bytes of data that a task may use (Linux): it fails, and not the machine.
             retries: How often a task is started again whose process or node died.
-            address: Of a Ray cluster: "auto" finds the one here; None starts one on this machine, unless RAY_ADDRESS
+            address: Address of a Ray cluster: "auto" finds the one here; None starts one on this machine, unless RAY_ADDRESS
                 names one. A connection that you have made with `ray.init(…)` is used as it is.
-            cpus: Processors a task, for Ray; its threads, too.
-            gpus: GPUs a task, for Ray.
+            cpus: Processors per task, for Ray; its threads, too.
+            gpus: GPUs per task, for Ray.
             progress: Called with what the run has done so far, after each task; by default a bar on a terminal.
         """
         checks.choice(engine, ("local", "ray"), "engine", "engine")
@@ -438,7 +438,7 @@ def study(
     [(1, 0.4669), (20, 18.3905)]
 
     Args:
-        name: Of the study, in its store.
+        name: Name of the study, in its store.
         configurations: A grid (`fg.grid`), a list of dicts, or a dict of networks. The function gets one of them.
         function: Returns a Prediction, a Measurement, a training, a Diagnosis, or a dict of numbers, texts and arrays.
             It may be a lambda, and use what stands around it; it runs in another process.
@@ -447,7 +447,7 @@ def study(
             share them, and what has changed is computed again. Runs may use one store at the same time.
         data: Anything that `firstguess.data` takes: read once, and the function's second argument. Data that the
             function names itself are known by that name only.
-        block: Members a task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about so many,
+        block: Members per task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about this many,
             and joined to the very numbers of one machine. By default an ensemble is one task.
         version: Part of the hash. Change it where something changed that is not seen: files, other packages.
     """

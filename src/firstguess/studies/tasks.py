@@ -82,7 +82,7 @@ class Stopped(Exception):
 
 
 def row_of(result: object) -> dict[str, Any]:
-    """Name and value of every number of a result; those of results inside a dict have its key in front.
+    """Name and value of every number of a result; those of results inside a dict are prefixed by its key.
 
     >>> row_of({"seed": 3, "losses": [0.5, 0.25], "fit": {"slope": 2.0, "word": None}})
     {'seed': 3, 'losses': array([0.5 , 0.25]), 'fit.slope': 2.0}
@@ -242,7 +242,7 @@ class Job:
 
     key: str
     given: Any
-    block: int | None = None  # members a block, about; None: all at once
+    block: int | None = None  # members per block, about; None: all at once
     start: int = 0
     known: tuple[Piece, ...] = ()
 
@@ -349,7 +349,7 @@ def _trace(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _memory(most: float | None) -> Generator[None]:
-    """So many bytes of data for this process, where the system can say so; the limit that was there comes back."""
+    """Limit the memory of this process to this many bytes, where the system can; the old limit is restored."""
     if most is None or not sys.platform.startswith("linux"):
         yield
         return

@@ -123,7 +123,7 @@ class DataBias(StoredRecord, Shown):
 
 
 def data_bias(x: object, *, points: int | None = None, standardize: Treatment | None = None, seed: int = 0) -> DataBias:
-    """What data bring before any network is chosen: γ₀, its cure, and how many directions tell points apart.
+    """How much bias the data alone cause (γ₀), which preprocessing reduces it, and how low-dimensional the data are.
 
     `x` is anything that `fg.data` takes. A name such as "digits" is prepared as everywhere (`fg.data.load`), unless
     `standardize` says how. `points` of them are drawn by `seed`. Of more than 5000 points, 5000 are drawn for the

@@ -140,7 +140,7 @@ def predict(
         ),
         (
             *(("wide layers",) if finite is None else ()),
-            f"the law is sampled: {draws} draws",
+            f"the distribution is sampled: {draws} draws",
             *remarks,
             *result.remarks,
         ),

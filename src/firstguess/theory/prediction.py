@@ -77,7 +77,7 @@ def gradient_word(total: float) -> GradientWord:
 
 
 def word_with_gamma(verdict: str, gamma: float) -> str:
-    """The verdict of a page, and what γ of the output beside it would be called if that is another word.
+    """The verdict of a page, and what γ of the output next to it would be called if that is another word.
 
     >>> word_with_gamma("biased", 3.0), word_with_gamma("biased", 0.7)
     ('biased', 'biased, by the guesses (γ of the output alone would be called leaning)')
@@ -235,7 +235,7 @@ class Prediction(StoredRecord, Shown):
 
     @property
     def correlation(self) -> Array:
-        """c = γ/(1+γ) beside γ."""
+        """c = γ/(1+γ) next to γ."""
         return np.array([layer.correlation for layer in self._weights])
 
     @property
@@ -245,7 +245,7 @@ class Prediction(StoredRecord, Shown):
 
     @property
     def log_q(self) -> Array:
-        """log q_aa beside γ; finite where q itself leaves float64."""
+        """log q_aa next to γ; finite where q itself leaves float64."""
         return np.array([layer.log_q for layer in self._weights])
 
     @property
@@ -285,7 +285,7 @@ class Prediction(StoredRecord, Shown):
         if self.reading == "closed form" or n is None:
             return "yes: γ > 0" if self.has_bias else "no: γ is not above 0"
         if 0 < gamma < 3 / n:  # an average over pairs of n points differs from the population's by up to about √2/n
-            return f"γ > 0 on these points, by no more than the luck of {n} points can bring"
+            return f"γ > 0 on these points, by no more than the luck of {n} points"
         if not self.has_bias and self.verdict != "even":
             return "no: γ is not above 0 on these points; guesses are uneven because they come in clusters"
         return f"{'yes: γ > 0' if self.has_bias else 'no: γ is not above 0'}, on these points"
@@ -392,7 +392,7 @@ class Prediction(StoredRecord, Shown):
             ("network", str(self.network)),
             *self._data,
             ("verdict", word_with_gamma(self.verdict, float(self.gamma[-1]))),
-            ("initial guessing bias at all", self._bias_words),
+            ("initial guessing bias?", self._bias_words),
             ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),
             ("correlation c of two inputs' outputs", f"{self.correlation[-1]:.6g}"),
             ("average share of the largest class", f"{g.expected_max():.4f}  (even split {1 / g.classes:.4g})"),
@@ -404,7 +404,7 @@ class Prediction(StoredRecord, Shown):
         stream = stream_growth([(layer.layer, layer.gradient) for layer in self.layers])
         if needs_tokens(self.network.layers):
             if stream is not None:
-                rows.append(("gradients along the stream", f"× {stream[0]:.4g} a block in mean square, going back"))
+                rows.append(("gradients along the stream", f"× {stream[0]:.4g} per block in mean square, going back"))
         elif growth.size and np.isfinite(growth[-1]):
             hidden = growth[:-1] if growth.size > 1 else growth
             total = math.prod(hidden.tolist())  # inf beyond float64, without a warning

@@ -56,7 +56,7 @@ class TokenStream:
 
 
 def prototype_kernel(network: Network, tokens: Tokens, *, width: int = 1000) -> Kernel:
-    """The fold on two prototype sequences: a 2×2 covariance, S on its diagonal and C beside it: theory.md §9."""
+    """The fold on two prototype sequences: a 2×2 covariance, S on its diagonal and C off it: theory.md §9."""
     started = time.perf_counter()
     places = 2 * tokens.length
     shape = Shape(tokens.length, sequence(tokens.length))
@@ -152,7 +152,7 @@ def _vectors(network: Network, x: NDArray[Any]) -> Array:
     if x.ndim == 3:
         return np.asarray(x, dtype=np.float64)
     raise InvalidInput(
-        "token ids (sequences, tokens) behind embed, images behind patches, or vectors (sequences, tokens, numbers)",
+        "token ids (sequences, tokens) for embed, images for patches, or vectors (sequences, tokens, numbers)",
         got=f"data of shape {x.shape} before {text(network.layers[0])}",
         where="data",
         hint="embed(0.02) or patches(16) as the first layer",
@@ -165,7 +165,7 @@ def _plan(
     """Refuse, before any work, what does not fit; and choose the size of tiles."""
     for index, layer in enumerate(network.layers[1:], start=2):
         if layer.kind == "embed":
-            raise InvalidInput("embed as the first layer", got=f"layer {index} (embed)", hint="one embed, in front")
+            raise InvalidInput("embed as the first layer", got=f"layer {index} (embed)", hint="one embed, at the start")
     grids = [shape.grid for shape in shapes(network.layers, before, before.width)]
     places = max(grid.places for grid in grids if grid is not None)
     rows = n * places

@@ -294,7 +294,7 @@ class SlopeFamily(Family):
 class BranchScaleFamily(Family):
     """β of √(1−β²)·x + β·f(x), the branch's weights at its activation's gain: theory.md (34).
 
-    An activation other than a ReLU's like becomes g·(φ(ax + b) + d) with E ψ² = E ψ'² = 1, a as near to 1 as a stable q
+    An activation other than these becomes g·(φ(ax + b) + d) with E ψ² = E ψ'² = 1, a as near to 1 as a stable q
     allows: or gradients would change.
     """
 

@@ -26,7 +26,7 @@ ParameterName = Literal["slope", "branch_scale", "variances", "affine", "shared_
 _OFF = 1e-5  # relative error of the gradients that is the quadrature's, not the family's
 
 
-HARMLESS = "Tuning makes depth harmless, not useful: a shallow network of the same nonlinearity trains as well."
+HARMLESS = "Tuning lets a deep plain network train as well as a shallow one of the same nonlinearity, not better."
 _SHARED = "Smaller shared vectors change first guesses; what positions tell the network starts smaller too."
 
 
@@ -64,8 +64,8 @@ def stand(p: Prediction) -> Stand:
 class Tuned(Record, Shown):
     """A tuned network: `network` to build or measure, `settings` to set by hand, `code()` to paste.
 
-    `reachable` is the range of γ of this family at these gradients. Tuning makes depth harmless, not useful: a shallow
-    network of the same nonlinearity trains as well (theory.md §10).
+    `reachable` is the range of γ of this family at these gradients. Tuning lets a deep plain network train as
+    well as a shallow one of the same nonlinearity, not better (theory.md §10).
     """
 
     _apart = ("inputs",)

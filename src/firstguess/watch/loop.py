@@ -62,7 +62,7 @@ class Watch(Shown):
     >>> watch.result.steps.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20]
 
-    A look is made at steps 0–7, then ten a decade, and at every `every`-th. From step 100 on, one that would make later
+    A look is made at steps 0–7, then ten per decade, and at every `every`-th. From step 100 on, one that would make later
     looks take more than 1.2 % of the training's time is put off until they do not (`cost`).
 
     Args:
@@ -74,7 +74,7 @@ class Watch(Shown):
         level: The largest share at which the bias counts as absorbed: by default a fifth of the way from the labels'
             own largest share to 1, which is 0.6 of two even classes.
         log: Called with (numbers by name, step) after every look: `wandb.log`, or your own function.
-        names: Of the classes.
+        names: Names of the classes.
         lr: The learning rate, or a function of the step: then training is also predicted, where the model can be read
             and labels are there. Taken from `optimizer` if that is one.
         optimizer: "gd", "sgd" or "adam", or the `torch.optim` object that trains the model.
@@ -85,7 +85,7 @@ class Watch(Shown):
         forward: How the model is called, as for `fg.measure`; likewise `logits`.
         mode: "train" (the default): BatchNorm normalizes by the batch, as while training; "eval": by its running
             statistics. Dropout is off.
-        seed: Of the choice of points.
+        seed: Random seed of the choice of points.
         cost: The share of the training's time that looks may take after the first 100 steps, which have 20 looks
             whatever they take (about a fifth of a training of 200 steps); None: looks are made when they are due.
         log_all: Log all numbers of a look, also shares and recall of every class; by default three: the largest share,
@@ -155,7 +155,7 @@ class Watch(Shown):
     # -- What a loop calls ---------------------------------------------------------------------------------------------
 
     def step(self, step: int | None = None) -> None:
-        """Say that so many updates are done: before each update, from 0 on; without a number they are counted.
+        """Report how many updates are done: before each update, from 0 on; without a number they are counted.
 
         Looks at the model if it is time to; else it costs a microsecond.
         """
@@ -250,7 +250,7 @@ class Watch(Shown):
             raise InvalidInput("a number of updates, from 0 on", got=given, where="Watch.step", hint="watch.step(k)")
         if given < self._given:
             self._shift = self._done + 1 - given
-            note = f"steps began anew at {given} after {self._given}: they were counted on"
+            note = f"steps started again at {given} after {self._given}: they were counted on"
             if note not in self._notes:
                 self._notes.append(note)
         self._given, self._done = given, given + self._shift

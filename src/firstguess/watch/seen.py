@@ -34,7 +34,7 @@ _RISEN = 1.5  # times the starting loss: what a rate that is too high does to it
 
 @dataclass(frozen=True)
 class Cost:
-    """What looking took, beside the training itself."""
+    """What looking took, compared with the training itself."""
 
     looks: int
     seconds: float  # of all looks, with logging
@@ -443,7 +443,7 @@ def _named(w: WatchRecord, classes: Iterable[int]) -> str:
 
 
 def predicted(w: WatchRecord) -> str:
-    """LazyPrediction beside what was seen, or why there is none."""
+    """LazyPrediction next to what was seen, or why there is none."""
     t = w.predicted
     if t is None:
         return f"not: {w.unpredicted}"

@@ -176,7 +176,7 @@ def test_gradients_by_layer_and_group() -> None:
         np.testing.assert_allclose([mine[k]["position"] for k in range(1, 5)], [level.value for level in levels])
         assert mine[1]["high"] - mine[1]["low"] == pytest.approx(2 * 1.96 * levels[0].error)
     said = svg_text(gradients_chart(g))
-    assert "gradients shrink: −29 % a layer" in said
+    assert "gradients shrink: −29 % per layer" in said
     assert "output" in said
 
 
@@ -184,7 +184,7 @@ def test_gradients_along_a_stream_and_without_one_factor() -> None:
     g = gradients(4)
     stream = tuple(replace(layer, name=f"into {layer.name}", kind="stream") for layer in g.layers[:3])
     said = svg_text(gradients_chart(replace(g, stream=stream)))
-    assert "gradients shrink: −29 % a block" in said
+    assert "gradients shrink: −29 % per block" in said
     assert "between residual blocks" in said
     assert "output |" not in said
     uneven = replace(g.growth, value=math.nan, low=math.nan, high=math.nan, total_low=0.1, total_high=0.2)

@@ -118,9 +118,9 @@ def test_equal_laws_keep_their_own_labels() -> None:
 
 
 def test_guesses_chart_refuses_what_has_no_law() -> None:
-    with pytest.raises(InvalidInput, match="at least one law"):
+    with pytest.raises(InvalidInput, match="at least one distribution"):
         guesses_chart()
-    with pytest.raises(InvalidInput, match="as many labels as laws, 1"):
+    with pytest.raises(InvalidInput, match="as many labels as distributions, 1"):
         guesses_chart(Guesses(1.0), labels=["a", "b"])
     with pytest.raises(InvalidInput, match="Guesses or a Prediction"):
         guesses_chart(0.47)  # type: ignore[arg-type]

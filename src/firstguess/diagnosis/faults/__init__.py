@@ -2,7 +2,7 @@
 loss says of made-up outputs and what short trainings of copies do, and says what is wrong and what to change.
 
 False alarms: most are facts of the model or its data, with thresholds far from what any initializer gives; `dead units`
-has a chance of 1e-6 a layer, or four standard deviations of the ensemble. docs/named-faults.md has the scores.
+has a chance of 1e-6 per layer, or four standard deviations of the ensemble. docs/named-faults.md has the scores.
 """
 
 from __future__ import annotations

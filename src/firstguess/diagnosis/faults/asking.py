@@ -356,7 +356,7 @@ class Answers:
 
     @cached_property
     def classes(self) -> tuple[Tensor, int] | None:
-        """The class of every point, and how many classes there are; None for numbers and several labels a point."""
+        """The class of every point, and how many classes there are; None for numbers and several labels per point."""
         y, whole = self.y, bool((self.y == self.y.round()).all()) if self.y.is_floating_point() else True
         if not whole or not y.numel():
             return None

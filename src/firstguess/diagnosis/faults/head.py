@@ -91,8 +91,9 @@ def twice(seen: Seen) -> Fault | None:
         return None  # the loss itself is asked
     if x.ops.twice:
         place = x.ops.twice[0]
-        message = "a softmax of what are probabilities already: its outputs are all within a factor e of each other"
-        return seen.fault("softmax twice", message, "one softmax, or none where the loss has it", place)
+        message = "softmax is applied to probabilities, which flattens them: all outputs are within a factor e of each other"
+        fix = "remove both if you use nn.CrossEntropyLoss, which applies softmax itself; otherwise remove one"
+        return seen.fault("softmax twice", message, fix, place)
     if not x.probabilities:
         return None
     return seen.fault(
@@ -127,7 +128,7 @@ _TIES = 0.01
 
 
 def zero(seen: Seen) -> Fault | None:
-    """Ties of a head whose weights are 0, or that gives every class the same logit; or weights 0 beside a bias."""
+    """Ties of a head whose weights are 0, or that gives every class the same logit; or weights 0 with a bias."""
     now = seen.now
     if {"Dropout(1)", "ReLU after the head", "dead units", "mask that hides everything"} & set(seen.found):
         return None

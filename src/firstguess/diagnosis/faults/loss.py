@@ -35,7 +35,7 @@ def find(seen: Seen) -> Iterator[Fault]:
             f"labels of the outputs' shape: y.reshape({', '.join(map(str, (-1, *a.shape[1:])))})"
             if flat
             else f"one output per label, or one-hot labels: F.one_hot(y.long().flatten(), {a.width}).float()",
-            evidence=f"{shapes}; outputs dealt to other {'classes' if a.broadcast else 'points'} give the same loss",
+            evidence=f"{shapes}; outputs permuted over {'classes' if a.broadcast else 'points'} give the same loss",
         )
     elif a.unpaired or a.misplaced > _MISPLACED:
         yield seen.fault(
@@ -45,7 +45,7 @@ def find(seen: Seen) -> Iterator[Fault]:
             ".reshape(-1, classes))",
             evidence=f"{shapes}; "
             + (
-                "outputs dealt to other points give the same loss"
+                "outputs permuted over points give the same loss"
                 if a.unpaired
                 else f"of labels changed one by one, {a.misplaced:.0%} move the gradients of other points"
             ),

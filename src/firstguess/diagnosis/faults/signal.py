@@ -109,7 +109,7 @@ def dead_layers(seen: Seen) -> dict[str, tuple[float, float]]:
     """Layers where most nodes give one value on all points, far more than in the ensemble: (now, ensemble).
 
     A few units of a gate may all be off by chance, which an ensemble of ten does not show: so either all outputs are
-    dead, or it is a layer of so many ReLUs that chance is out of the question.
+    dead, or it is a layer with too many ReLUs for chance.
     """
     found: dict[str, tuple[float, float]] = {}
     if seen.measurement is None:

@@ -38,7 +38,7 @@ points = [batch[0] if isinstance(batch, (list, tuple)) else batch for batch in l
 model = Centred(model, torch.cat(points).mean(0))
 """
 _HEAD_PRICE = (
-    "it changes first guesses, not trainability: gradients and nonlinearity stay. In our trainings the worst class "
+    "it makes the first predictions even; gradients and training speed are unchanged. In our trainings the worst class "
     "gained early in a ResNet, not in a CNN or a ViT"
 )
 _HEAD_CODE = """import firstguess as fg
@@ -76,8 +76,8 @@ def centred_data(case: Case) -> Iterator[Variant]:
         model=case.model,
         batches=centred,
         code=f"{IMPORTS}{_DATA_CODE}",
-        price="none, where the mean is that of the training data, at test time too",
-        note=f"the data alone bring a drift ratio γ₀ = {bias.gamma:.3g}",
+        price="none, if you also subtract the training mean at test time",
+        note=f"the data alone cause a drift ratio γ₀ = {bias.gamma:.3g}",
     )
 
 

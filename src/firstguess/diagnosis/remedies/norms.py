@@ -122,7 +122,7 @@ def _turned(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
 
 def _rms(layers: tuple[Layer, ...]) -> str:
     if any(isinstance(layer, RMSNorm) for layer in every(layers)):
-        return "RMSNorm does not centre: after the activation it cures nothing, LayerNorm does"
+        return "RMSNorm does not centre: after the activation it removes no bias, LayerNorm does"
     return ""
 
 

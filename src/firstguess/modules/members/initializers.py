@@ -397,7 +397,7 @@ def _nothing(model: nn.Module, got: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Division:
-    """Which parameters keep the values that they have, and what is not sure."""
+    """Which parameters keep the values that they have, and what is not certain."""
 
     kept: frozenset[str]
     fresh: frozenset[str]
@@ -461,8 +461,8 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
         'an interval. redraw="head" draws its last layer, redraw="all" every weight'
     )
     message = (
-        f"kept as it is ({len(found.kept)} parameters), because it looks trained: {why}. Fresh, "
-        f'and re-initialized: {brief(model, found.fresh)}. To say it yourself: redraw=names, "head" or "all"'
+        f"looks trained and was kept ({len(found.kept)} parameters): {why}. Looks fresh and was re-initialized: "
+        f'{brief(model, found.fresh)}. Wrong? Pass redraw=names, "head" or "all"'
     )
     findings = [Finding(FindingKind.TRAINED, message, kept)]
     if not found.fresh:

@@ -249,7 +249,7 @@ def _flat(law: Numbers) -> bool:
 # The edge itself is that of the same entries with random signs, which keeps whatever distribution, zeros and outliers
 # they have.
 
-# In standard deviations of Tracy and Widom's distribution, whose tail is exp(−⅔s^1.5): below 1e-9 a weight, 1e-6 a
+# In standard deviations of Tracy and Widom's distribution, whose tail is exp(−⅔s^1.5): below 1e-9 per weight, 1e-6 per
 # model of a thousand. Of 12 000 fresh weights of 30 distributions none was above 5, but for copied rows, which are
 # taken once.
 TRAINED = 8.0

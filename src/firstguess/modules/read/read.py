@@ -79,7 +79,7 @@ def read(
         classes: A check, and for models that end in one output (two classes by its sign) or in none.
         init: As for `fg.measure`: how weights are drawn, if not by the model's own initializers.
         forward: As for `fg.measure`: how the model is called on the example. What one call of the model gets is read.
-        seed: Of the draws.
+        seed: Random seed.
         said: Findings about re-drawing that the notes need not repeat.
     """
     seed, model = check_seed(seed, "read(seed)"), named(model)
@@ -288,7 +288,7 @@ def _headed(layers: tuple[Layer, ...], notes: list[str]) -> tuple[tuple[Layer, .
         return layers, None
     head, width = output
     if width == 1:
-        notes.append("one output, whose sign is the guess: described as two classes, which have the same law")
+        notes.append("one output, whose sign is the guess: described as two classes, which have the same distribution")
     return (*layers[:-1], head), max(2, width or 2)
 
 

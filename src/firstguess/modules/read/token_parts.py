@@ -143,7 +143,7 @@ Form: TypeAlias = Literal["ids", "image", "grid", "grid, nodes last", "nodes fir
 class TokenSignal:
     """The signal after some pieces: ids (n, T), an image, tokens (n, T, D) or, nodes first, (n, D, T), or a vector.
 
-    `matrix` and `base`: the dense layer that it has just come through, and the signal in front; `phi`: then this.
+    `matrix` and `base`: the dense layer that it has just come through, and the signal before it; `phi`: then this.
     """
 
     pieces: tuple[Piece, ...]

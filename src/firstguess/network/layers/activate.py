@@ -101,7 +101,7 @@ class Activate(Layer):
     shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
-        return (signal.distribution or Unknown("a signal of unknown law")).activate(signal, self.phi)
+        return (signal.distribution or Unknown("a signal of unknown distribution")).activate(signal, self.phi)
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K'_ab = E φ(u_a)φ(u_b), Θ ← Θ ∘ E φ'φ': theory.md (11), (12).

@@ -114,7 +114,7 @@ class Attention(Layer):
         return max(2, width // self.heads // 2 * 2) if self.rotary else max(1, width // self.heads)
 
     def _turns(self, width: int) -> Array | None:
-        """Angles a token, one for every two units of a head."""
+        """Angles per token, one for every two units of a head."""
         half = self._size(width) // 2
         return self.base ** (-np.arange(half) / half) if self.rotary else None
 
@@ -181,7 +181,7 @@ class Attention(Layer):
             raise NotCovered(
                 f"tokens of one mean square, without rotations, for {self.by} attention",
                 got="rotary positions" if self.rotary else "tokens that differ in size",
-                hint="attention(…, by=sampled), or a norm in front",
+                hint="attention(…, by=sampled), or a norm before it",
             )
         if self.by != "auto":
             return self.by

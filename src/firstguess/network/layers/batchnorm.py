@@ -125,7 +125,7 @@ class BatchNorm(Layer):
         def run(k: Array, t: Array | None) -> Done:
             if self.estimator != "usual":
                 raise NotCovered(
-                    "Gaussian nodes (random weights in front) for the leave-one-out estimator",
+                    "Gaussian nodes (random weights before it) for the leave-one-out estimator",
                     got=points.what,
                     hint="a dense layer before it, or estimator=usual",
                 )

@@ -106,7 +106,7 @@ class GroupNorm(UnitNorm):
         if self.each is None:
             return super().covariance(points, fold)
         raise NotCovered(
-            f"a formula for groups of {self.each}: the kernel reading samples them, behind random weights",
+            f"a formula for groups of {self.each}: the kernel reading samples them, after random weights",
             got="a tangent kernel, or nodes that are not Gaussian",
             hint="a dense layer before it and no tangent=, or fg.measure(...)",
         )

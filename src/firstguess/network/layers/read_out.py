@@ -87,7 +87,7 @@ class PoolTokens(Layer):
             raise InvalidInput(
                 "sequences that begin with a token",
                 got="some that begin with padding",
-                hint="padding behind, not before",
+                hint="padding after the tokens, not before",
             )
         # the last real token: the first one from after
         place = np.zeros(len(real), dtype=int) if self.at == "cls" else places - 1 - real[:, ::-1].argmax(axis=1)

@@ -135,7 +135,7 @@ _SHORT = 40  # characters of an assumption that fits below a chart
 def law_chart(
     measurement: Measurement, prediction: Prediction | None = None, *, title: str | None = None, narrow: bool = False
 ) -> theme.Chart:
-    """The histogram over initializations of G₀ (two classes) or of max_c G_c (more), and the predicted law of it.
+    """The histogram over initializations of G₀ (two classes) or of max_c G_c (more), and its predicted distribution.
 
     The prediction is for as many data points as were measured, in the same bins: theory.md (7), (8). `narrow` is for
     a phone.
@@ -229,7 +229,7 @@ def sampled_law_chart(guesses: EmpiricalGuesses, *, title: str | None = None) ->
 
 
 def compare_chart(prediction: Prediction, measurement: Measurement, *, title: str | None = None) -> theme.Chart:
-    """What was predicted beside what was measured: class shares at the left, γ by layer at the right.
+    """What was predicted next to what was measured: class shares at the left, γ by layer at the right.
 
     Left: the measured histogram of all class shares, and the predicted probability of the same bins for as many data
     points, theory.md (7). Right: predicted γ with the difference that `fg.compare` allows on this many points, and
@@ -370,7 +370,7 @@ def _top(bands: Any, classes: int) -> float:
 
 
 def _even(seen: EmpiricalGuesses, top: float, *, named: bool) -> list[alt.Chart]:
-    """Where an even split would put the first border, if that can be told from 0."""
+    """Where an even split would put the first border, if that is distinguishable from 0."""
     if 1 / seen.classes < 0.02 * top:
         return []
     row = {"low": 1 / seen.classes, "text": "even share"}
@@ -404,7 +404,7 @@ def _strip_subtitle(seen: EmpiricalGuesses, columns: int, beyond: str) -> list[s
 
 
 def prediction_chart(prediction: Prediction, *, title: str | None = None) -> theme.Chart:
-    """The distribution of class shares; where it is sampled, as a histogram beside γ by layer."""
+    """The distribution of class shares; where it is sampled, as a histogram next to γ by layer."""
     if prediction.guesses.inits is not None:
         return readings_chart(None, prediction, title=title)
     return guesses_chart(prediction, title=title)

@@ -128,7 +128,7 @@ def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
 
 
 def _names(marked: Sequence[_Marked], left: int, top: int) -> list[alt.Chart]:
-    """The causes in words, beside the figure."""
+    """The causes in words, next to the figure."""
     layers = (
         [theme.text_at("Largest share, without it", left + 24 if left else 0, top + 8, fontSize=15)] if marked else []
     )
@@ -154,10 +154,10 @@ def _title(diagnosis: Diagnosis) -> str:
 
 def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
     first = f"Measured after every layer, {theme.spaced(measurement.inits)} initializations, with 95 % intervals"
-    numbers = "; numbered: steps by what the guesses are without them, from c before to c after" if marked else ""
+    numbers = "; numbers rank layers by how much the bias drops without them" if marked else ""
     return [
         f"{first}{numbers}.",
-        "c = 0: inputs look unrelated; c = 1: all look the same. Words are those for the output.",
+        "c = 0: inputs look unrelated; c = 1: all look the same. The words on the right are for the output.",
     ]
 
 
@@ -304,7 +304,7 @@ def gradients_chart(gradients: Gradients, *, title: str | None = None, narrow: b
     """Mean square of weights' gradients at every layer, from the input to the output, with 95 % bands; of a residual
     network that of the stream between its blocks (`GradientLayer`).
 
-    Geometric means over initializations, on a logarithmic axis: a straight line is growth by a factor a layer, χ̃ of
+    Geometric means over initializations, on a logarithmic axis: a straight line is growth by a factor per layer, χ̃ of
     theory.md (10). Layers whose gradients are all zero leave a gap. `narrow` is for a phone.
     """
     if not gradients.layers:
@@ -385,7 +385,7 @@ def _gradients_title(gradients: Gradients) -> str:
     if math.isnan(growth.value):
         return f"Towards the input gradients {word}, by no one factor"
     step = "block" if gradients.stream else "layer"
-    return f"Towards the input gradients {word}: {size_change(growth.value)} a {step}"
+    return f"Towards the input gradients {word}: {size_change(growth.value)} per {step}"
 
 
 def _gradients_subtitle(gradients: Gradients) -> list[str]:

@@ -119,7 +119,7 @@ _CLASSES = 12  # rows: the largest of more
 
 
 def explanation_chart(explanation: Explanation, *, title: str | None = None) -> theme.Chart:
-    """The share of each class in this model's guesses, beside an even split."""
+    """The share of each class in this model's guesses, compared with an even split."""
     shares = np.array(explanation.fractions)
     even = 1 / len(shares)
     rows = _largest(shares)
@@ -134,7 +134,7 @@ def explanation_chart(explanation: Explanation, *, title: str | None = None) -> 
 
 
 def matched_chart(matched: Matched, *, title: str | None = None) -> theme.Chart:
-    """The prior of each class beside the share of the guesses that is expected over initializations."""
+    """The prior of each class compared with the share of the guesses that is expected over initializations."""
     rows = _largest(matched.prior)
     dots = [Dot(f"class {c}", "prior", float(matched.prior[c])) for c in rows]
     dots += [Dot(f"class {c}", "expected guesses", float(matched.shares[c])) for c in rows]
@@ -216,7 +216,7 @@ _MOST = 24  # rows: of a deep network the layers that differ most
 
 
 def differences_chart(comparison: Comparison, *, title: str | None = None) -> theme.Chart:
-    """Measured minus predicted of every number, in standard errors; what cannot be told in them is left out."""
+    """Measured minus predicted of every number, in standard errors; what has none is left out."""
     known = [d for d in comparison.differences if math.isfinite(d.z)]
     most = sorted(known, key=lambda d: -abs(d.z))[:_MOST]
     shown = [d for d in known if d in most]

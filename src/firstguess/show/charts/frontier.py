@@ -175,7 +175,7 @@ def _grouped(f: Frontier, frame: _Frame) -> list[_Group]:
 
 
 def _remedies(f: Frontier, groups: Sequence[_Group], frame: _Frame) -> list[alt.Chart]:
-    """A line from the network to each place that remedies lead to, numbered; their names beside the figure."""
+    """A line from the network to each place that remedies lead to, numbered; their names next to the figure."""
     layers: list[alt.Chart] = []
     here = frame.pixel(f.here.gradients, f.here.gamma)
     for number, group in enumerate(groups, start=1):
@@ -238,5 +238,5 @@ def _subtitle(f: Frontier) -> list[str]:
     return [
         theme.shortened(str(f.network), 108),
         f"(1 + γ)·g = P: on a falling line networks are equally nonlinear, P = 1 is linear.{data} "
-        "Closed form, wide layers. Tuning makes depth harmless, not useful.",
+        "Closed form, wide layers.",
     ]

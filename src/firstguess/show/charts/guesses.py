@@ -32,7 +32,7 @@ class _Law:
 
     @property
     def masses(self) -> list[tuple[float, float]]:
-        """(fraction, probability) of a law that has no density: γ = 0 and γ = ∞ with infinitely many data."""
+        """(fraction, probability) of a distribution that has no density: γ = 0 and γ = ∞ with infinitely many data."""
         g = self.guesses
         if g.points is not None or 0 < g.gamma < math.inf:
             return []
@@ -103,10 +103,10 @@ def guesses_chart(
 
 def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -> list[_Law]:
     if not laws:
-        raise InvalidInput("at least one law", got="none", where="guesses_chart", hint="guesses_chart(Guesses(1.0))")
+        raise InvalidInput("at least one distribution", got="none", where="guesses_chart", hint="guesses_chart(Guesses(1.0))")
     if labels is not None and len(labels) != len(laws):
         raise InvalidInput(
-            f"as many labels as laws, {len(laws)}", got=len(labels), where="guesses_chart(labels)", hint="labels=None"
+            f"as many labels as distributions, {len(laws)}", got=len(labels), where="guesses_chart(labels)", hint="labels=None"
         )
     named: list[_Law] = []
     for index, law in enumerate(laws):
@@ -143,7 +143,7 @@ def _guesses(law: Guesses | Prediction) -> Guesses | MixedGuesses:
     guesses = law.guesses if isinstance(law, Prediction) else law
     if isinstance(guesses, EmpiricalGuesses):
         raise InvalidInput(
-            "a law in closed form",
+            "a distribution in closed form",
             got="a sampled one (kernel reading)",
             where="guesses_chart",
             hint="readings_chart(None, prediction)",
@@ -152,7 +152,7 @@ def _guesses(law: Guesses | Prediction) -> Guesses | MixedGuesses:
 
 
 def _end(named: Sequence[_Law]) -> float:
-    """Where the axis ends: at 1, unless all laws of many classes end long before."""
+    """Where the axis ends: at 1, unless all distributions of many classes end long before."""
     reach = max(max(law.guesses.quantile(0.999), law.guesses.expected_max()) for law in named)
     return 1.0 if reach > 0.4 else min(1.0, 1.25 * reach)
 
@@ -192,7 +192,7 @@ def _curve(law: _Law, rows: Sequence[Row], index: int, x: alt.X, y: alt.Y, colou
 def _arrows(
     law: _Law, index: int, height: float, x: alt.X, y: alt.Y, colours: alt.Color
 ) -> tuple[list[alt.Chart], list[alt.Chart]]:
-    """A point mass: an arrow as high as it is probable, and its probability beside the head."""
+    """A point mass: an arrow as high as it is probable, and its probability next to the head."""
     rows = [
         {
             "law": law.label,

@@ -54,7 +54,7 @@ def lines_chart(
 ) -> theme.Chart:
     """Series over one axis, one panel or several by heading; error bars are ± 2 standard errors.
 
-    `rules` are horizontal lines with a name (a limit known on paper), beside the panel so that no curve strikes it.
+    `rules` are horizontal lines with a name (a limit known on paper), next to the panel so that no curve crosses it.
     Values that a logarithmic axis cannot show (zero and below) are left out, and error bars are cut there; a "symlog"
     axis says what it is. `percent` writes the y axis in percent. `dodge` is for series that coincide: points step
     aside a few pixels, and lines under others are broader.

@@ -65,7 +65,7 @@ def as_logits(given: Any) -> Logits:
 def logits_chart(
     networks: Mapping[str, Cloud] | Cloud, *, title: str | None = None, subtitle: Sequence[str] = ()
 ) -> theme.Chart:
-    """One network's cloud of logits beside another's: center, boundary, distribution of the margin, N(Δμ, 2σ_y²).
+    """One network's cloud of logits next to another's: center, boundary, distribution of the margin, N(Δμ, 2σ_y²).
 
     `networks` by name: `Logits`, arrays (points, classes), or measurements, whose typical network is drawn. With more
     than two classes the plane is that of the favoured class and its rival, and the margin is to the strongest rival.

@@ -49,7 +49,7 @@ def phase_diagram_chart(
     """A map of c* (or of χ) over weight and bias variances, with the lines that part its phases: theory.md §5.
 
     `color="correlation"` shows c*, the correlation that two inputs end up with in an infinitely deep network;
-    `color="gradients"` the factor χ on the mean square of gradients a layer. None takes c*, unless it is the same
+    `color="gradients"` the factor χ on the mean square of gradients per layer. None takes c*, unless it is the same
     nearly everywhere (ReLU: 1). The lines: where gradients keep their size, where the forward variance does (if
     elsewhere), and where c* = ½. `mark` is a network's own place, from `fg.fixed_point(…)`.
     """
@@ -155,7 +155,7 @@ def _heat(diagram: PhaseDiagram, shown: Quantity, frame: _Frame) -> alt.Chart:
         ticks = [stops[0], 1 / math.sqrt(reach), 1.0, math.sqrt(reach), stops[-1]]
         color = alt.Color(
             "chi:Q",
-            title=["Change χ of gradients'", "mean square a layer"],
+            title=["Change χ of gradients'", "mean square per layer"],
             scale=alt.Scale(type="log", domain=stops, range=_GRADIENTS, clamp=True, interpolate="rgb"),
             legend=_legend(ticks, "'× ' + format(datum.value, '.2~f')"),
         )

@@ -17,7 +17,7 @@ WORDS = {
     "largest": "average largest share",
     "over_90": "chance that one class gets over 90 %",
     "std": "standard deviation of a share",
-    "gradient_growth": "gradients, going back: factor a layer in mean square",
+    "gradient_growth": "gradients, going back: factor per layer in mean square",
     "largest_start": "largest share at the start",
     "largest_end": "largest share at the end",
     "accuracy_end": "accuracy at the end",

@@ -292,7 +292,7 @@ def text_width(text: str, size: float = 14) -> float:
 
 
 def wrapped(text: str, width: int, lines: int) -> list[str]:
-    """The text in at most so many lines, the end left out where it is too long."""
+    """The text in at most this many lines, cut at the end if it is too long."""
     return textwrap.wrap(text, width, max_lines=lines, placeholder=" …", break_on_hyphens=False) or [""]
 
 
@@ -325,10 +325,10 @@ def number(value: float) -> str:
 def assumed(assumptions: Sequence[str]) -> str:
     """What a prediction assumes, in the words of a page.
 
-    >>> assumed(["wide layers", "the law is sampled: 2000 draws"])
+    >>> assumed(["wide layers", "the distribution is sampled: 2000 draws"])
     'wide layers, the distribution is sampled (2 000 draws)'
     """
-    return ", ".join(re.sub(r"^the law is sampled: (\d+) draws$", _sampled, one) for one in assumptions)
+    return ", ".join(re.sub(r"^the distribution is sampled: (\d+) draws$", _sampled, one) for one in assumptions)
 
 
 def _sampled(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
 """Training over time: the largest share with its band, and the accuracy of the favoured class against the others.
 
-A prediction is a line with a filled band; what was trained beside it is points with error bars, in a band with dashed
+A prediction is a line with a filled band; what was trained is points with error bars, in a band with dashed
 edges: where the two agree, both are still to be seen.
 """
 
@@ -45,7 +45,7 @@ def training_chart(
 ) -> theme.Chart:
     """The share of the largest class and accuracies over steps; lines are means, bands hold 90 % of networks.
 
-    `runs` by name (a prediction and what was seen, say), or one of them.
+    `runs` by name (e.g. a prediction and what was seen), or one of them.
     """
     named: dict[str, Trained] = dict(runs) if isinstance(runs, Mapping) else {_word(runs): runs}
     if not named:
@@ -87,7 +87,7 @@ def _word(run: Trained) -> str:
 
 
 def _as_points(named: Mapping[str, Trained], run: Trained) -> bool:
-    """What was trained, beside something else."""
+    """What was trained, next to something else."""
     return isinstance(run, TrainedMembers) and run is not next(iter(named.values()))
 
 
@@ -294,7 +294,7 @@ def modes_chart(
     """Eigenvalues of Θ/n by rank: a mode's rate is η times its own. Dots are as large as the share of the bias's
     direction (common to all points) and of the labels' direction that a mode holds.
 
-    `modes` is a kernel reading with its tangent, `fg.predict(net, data=x, tangent=True)`, beside the labels.
+    `modes` is a kernel reading with its tangent, `fg.predict(net, data=x, tangent=True)`, with the labels.
     """
     found = _spectrum(modes, labels)
     n = len(found.values)

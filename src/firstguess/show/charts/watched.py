@@ -66,7 +66,7 @@ class Watched(Protocol):
 
 
 def watch_chart(watched: Watched, *, title: str | None = None, subtitle: Sequence[str] = ()) -> theme.Chart:
-    """Shares of the guesses by class, with the level of absorption, beside recall by class (γ where labels are not
+    """Shares of the guesses by class, with the level of absorption, next to recall by class (γ where labels are not
     known), over the steps that were looked at; what was predicted is a dashed line."""
     if not len(watched.steps):
         raise InvalidInput("a training that was looked at", got="no look", where="watch_chart", hint="watch.step(k)")

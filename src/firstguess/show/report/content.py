@@ -233,8 +233,8 @@ def _growth(t: Trainability | None) -> list[list[str]]:
         rows.append(["phase", t.phase])
     if not math.isnan(t.growth):
         size = f"{size_change(t.growth)} (95 %: {size_changes(t.low, t.high)})"
-        rows.append([f"gradients' size, a {step} towards the input", size])
-        rows.append([f"factor on their mean square, a {step} towards the input", number(t.growth)])
+        rows.append([f"gradients' size, per {step} towards the input", size])
+        rows.append([f"factor on their mean square, per {step} towards the input", number(t.growth)])
     if not math.isnan(t.ratio):
         rows.append(["favoured class's mean square over the others', at the first layer", number(t.ratio)])
     if not math.isnan(t.depth_scale):
@@ -282,7 +282,7 @@ def _changes(d: Diagnosis) -> list[list[str]]:
     heads = {
         "largest share": "largest share",
         "γ": "γ",
-        "gradients": "gradients a layer",
+        "gradients": "gradients per layer",
         "nonlinearity": "nonlinearity P",
         "bias gone after": "steps until gone",
     }

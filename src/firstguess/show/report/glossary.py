@@ -31,8 +31,8 @@ TERMS = (
     ),
     Term(
         "Drift ratio γ",
-        "how far the average outputs of the classes are apart, beside how much outputs differ between inputs, both as "
-        "variances: 0 is no bias, and above 1 one class tends to win.",
+        "variance between the average outputs of the classes, divided by the variance of an output across inputs: 0 is "
+        "no bias, and above 1 one class tends to win.",
         r"γ|[Dd]rift ratio",
     ),
     Term(
@@ -67,10 +67,10 @@ TERMS = (
         r"[Dd]istribution of class shares",
     ),
     Term(
-        "Gradients a layer",
+        "Gradients per layer",
         "by how much the size (root mean square) of weights' gradients changes from a layer to the one before it; in "
         "residual networks that of the stream, from block to block.",
-        r"[Gg]radients.* a (layer|block)|[Gg]radients a layer",
+        r"[Gg]radients.* a (layer|block)|[Gg]radients per layer",
     ),
     Term(
         "Edge of chaos",
@@ -80,7 +80,7 @@ TERMS = (
     ),
     Term(
         "Nonlinearity P",
-        "how strongly outputs react to small changes of an input, beside a linear network with outputs of that size: "
+        "how strongly outputs react to small changes of an input, compared with a linear network with outputs of that size: "
         "1 is linear.",
         r"[Nn]onlinear",
     ),

@@ -106,7 +106,7 @@ def _templates() -> jinja2.Environment:
 
 
 def resource(name: str) -> str:
-    """The text of a file beside the templates."""
+    """The text of a file next to the templates."""
     return resources.files("firstguess.show.report").joinpath("templates", name).read_text("utf-8")
 
 
@@ -164,7 +164,7 @@ def figure(name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None
 
 
 def picture(name: str, spec: dict[str, Any]) -> Markup:
-    """A chart as the page shows it: its title is text beside it, its ground the page's. The script does the same."""
+    """A chart as the page shows it: its title is text next to it, its background the page's. The script does the same."""
     spec = copy.deepcopy(spec)
     del spec["title"]
     spec["config"] |= {"background": None, "padding": 4, "aria": False}

@@ -38,7 +38,7 @@ _LOG_Q = np.concatenate([np.arange(-40.0, -6.0, 2.0), np.arange(-6.0, 8.0, 0.125
 class FixedPoint(StoredRecord, Shown):
     """Where variance and correlation settle in an infinitely deep network.
 
-    `chi` is χ̃ = σw²·E φ'², the growth of gradients' mean square a layer; `depth_scale` is ξ = −1/ln χ(c*), the
+    `chi` is χ̃ = σw²·E φ'², the growth of gradients' mean square per layer; `depth_scale` is ξ = −1/ln χ(c*), the
     number of layers over which a difference in correlation decays by e. `gamma` = c/(1−c) without cancelling.
     """
 

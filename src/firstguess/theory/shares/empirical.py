@@ -365,7 +365,7 @@ class EmpiricalGuesses(ClassShares):
     def histogram(self, bins: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Edges (bins + 1,) and densities (bins,) of all fractions; by default 2·R^⅓ bins for R initializations.
 
-        Fractions are counts k/n, so a bin is a run of counts: edges lie half a count beside one, the first at −1/2n
+        Fractions are counts k/n, so a bin is a run of counts: edges lie half a count next to one, the first at −1/2n
         and the last at 1 + 1/2n, and no bin is empty only because no count falls into it.
 
         >>> edges, density = EmpiricalGuesses(np.array([[0.0, 1.0], [0.5, 0.5]]), points=2).histogram()

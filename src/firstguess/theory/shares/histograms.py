@@ -53,7 +53,7 @@ def bins(classes: int, points: int | None, wanted: int, *, end: float = 1.0) -> 
     """Edges of about `wanted` equal bins from 0 to about `end`, one of which has the even share 1/M in its middle.
 
     A bin is 1/(M(m + ½)) wide, m bins below the even share's; m ≥ 1 where that makes no more than 40. Fractions of n
-    data are counts, so edges lie half a count beside one. For hundreds of classes up to fractions of 1, forty bins.
+    data are counts, so edges lie half a count next to one. For hundreds of classes up to fractions of 1, forty bins.
 
     >>> bins(10, None, 10, end=0.4).round(3).tolist()
     [0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.24, 0.28, 0.32, 0.36, 0.4]

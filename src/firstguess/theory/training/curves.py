@@ -21,7 +21,7 @@ FAVOURED, OTHERS = "favoured", "others"
 
 
 def looked_at(steps: int) -> NDArray[np.int64]:
-    """Steps 0–7, then ten a decade, and the last.
+    """Steps 0–7, then ten per decade, and the last.
 
     >>> looked_at(100).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20, 25, 32, 40, 50, 63, 79, 100]

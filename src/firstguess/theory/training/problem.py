@@ -246,7 +246,7 @@ def _scale_free(network: Network) -> None:
         )
         if not free and layer.multiplier is None:
             raise NotCovered(
-                "a scale-free network without biases (ReLU and its like, pools), for weight decay",
+                "a scale-free network without biases (ReLU and similar ones, pools), for weight decay",
                 got=text(layer),
                 where="weight_decay",
                 hint="weight_decay=0",
