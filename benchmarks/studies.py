@@ -2,8 +2,8 @@
 
     python benchmarks/studies.py [--tasks 10000] [--no-ray]
 
-Run nothing else meanwhile. Limits, which end the script with 1 where they are missed: 2 ms per task on this machine, 5 ms
-on Ray, at 10 000 tasks that do nothing; two workers 1.8 times as fast as one where they measure; a kept table of
+Run nothing else meanwhile. Limits, which end the script with 1 where they are missed: 2 ms per task on this machine, 5
+ms on Ray, at 10 000 tasks that do nothing; two workers 1.8 times as fast as one where they measure; a kept table of
 1 000 000 rows read in a second.
 """
 

@@ -369,8 +369,8 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
     else:
         step = "block" if g.stream else "layer"
         text += (
-            f"{size_change(growth.value)} per {step} towards the input (95 %: {size_changes(growth.low, growth.high)}), "
-            f"over {_over(g)}: {_on_the_whole(word)}"
+            f"{size_change(growth.value)} per {step} towards the input "
+            f"(95 %: {size_changes(growth.low, growth.high)}), over {_over(g)}: {_on_the_whole(word)}"
         )
     if phase in ("ordered", "chaotic"):
         like = "as in the ordered phase" if phase == "ordered" else "as in chaos"

@@ -129,7 +129,9 @@ class Lasting:
         if self.uncertain:
             most = self._number(self.high) if math.isfinite(self.high) else f"more than {self._last}"
             count = f"{self._number(self.low)} to {most} steps"
-            why = "outputs differ so little that it depends on how even the labels are, which this few points do not show"
+            why = (
+                "outputs differ so little that it depends on how even the labels are, which this few points do not show"
+            )
             if min(self.left, default=0.0) < EDGE - LEFT:
                 why = "on the way other classes are favoured in turn, and how much is not known well enough"
             return f"with {self.how} 75 % of the starting bias is gone after {count}: {why}"

@@ -58,7 +58,7 @@ class PredictionError:
 
 
 def error_of(prediction: Prediction, law: ClassShares) -> PredictionError:
-    """Of the distribution on this many points: Var G is the variance at infinitely many points plus what counting adds."""
+    """Of the distribution on this many points: Var G is that at infinitely many points plus what counting adds."""
     size, std = prediction.finite_size, law.std()
     if size is None or not std > 0.0:
         return PredictionError()
@@ -281,7 +281,7 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
 
 
 def predicted_law(prediction: Prediction, points: int) -> ClassShares:
-    """The distribution that a measurement on this many points is compared with: a kernel's is on its own points already."""
+    """The distribution that a measurement on this many points is compared with: a kernel's has its own points."""
     return prediction.guesses.on_points(points)
 
 
@@ -366,8 +366,8 @@ def _z(difference: float, se: float) -> float:
 
 
 def _kolmogorov_smirnov(law: ClassShares, measurement: Measurement, room: float) -> tuple[float, float]:
-    """Largest distance of two cdfs and the p-value of what is beyond `room`; for distributions on counts k/n it is too large
-    rather than too small."""
+    """Largest distance of two cdfs and the p-value of what is beyond `room`; for distributions on counts k/n it is too
+    large rather than too small."""
     seen = measurement.guesses
     if isinstance(law, EmpiricalGuesses):
         one, other = (g.fractions[:, 0] if g.classes == 2 else g.largest for g in (seen, law))

@@ -89,8 +89,8 @@ def assert_even(
     ratio γ of the output. Where neither is given it is `max_gamma=1.0`, from where on a network is called biased: two
     classes' fractions are then spread uniformly (theory.md §1). Options are those of `fg.measure`; 50 initializations
     are drawn, and up to `inits` while they leave it open on which side of a limit the network is. It fails only where
-    the result is clear: a network at the limit fails with a chance of at most 5 %. `strict=True` fails wherever the measured
-    number is above the limit, sure or not. The result depends on the seed only.
+    the result is clear: a network at the limit fails with a chance of at most 5 %. `strict=True` fails wherever the
+    measured number is above the limit, sure or not. The result depends on the seed only.
 
     >>> from firstguess.data import blob
     >>> m = assert_even("dense > tanh > dense", blob(100, 30), max_share=0.6, width=50)

@@ -163,8 +163,7 @@ def lasting(d: Diagnosis) -> str:
         copies = "1 copy" if seen.inits == 1 else f"{seen.inits} copies"
         gone = f"gone after about {seen.steps:.0f} steps" if math.isfinite(seen.steps) else "not gone"
         parts.append(
-            f"Seen on {copies} trained for {seen.last} steps with {seen.how}: 75 % of the starting bias is "
-            f"{gone}"
+            f"Seen on {copies} trained for {seen.last} steps with {seen.how}: 75 % of the starting bias is {gone}"
         )
     if lasts is not None:
         parts.append(f"{lasts.words[:1].upper()}{lasts.words[1:]}")

@@ -418,7 +418,8 @@ class Stages:
             words = "; ".join([*self._said, f"left out: {', '.join(self._left_out)}"])
             found = (*(f for f in found if f.kind != FindingKind.INTERRUPTED), Finding(FindingKind.INTERRUPTED, words))
         if self._late:
-            words = f"stopped at the limit of {self._clock.seconds:g} s; skipped: {', '.join(self._late)}. Raise seconds= for all of it"
+            limit = f"stopped at the limit of {self._clock.seconds:g} s"
+            words = f"{limit}; skipped: {', '.join(self._late)}. Raise seconds= for all of it"
             found = (*found, Finding(FindingKind.TIME_IS_UP, words))
         return found
 

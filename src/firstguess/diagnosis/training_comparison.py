@@ -1,4 +1,4 @@
-"""Predicted training compared with real training: `compare(t, r)`, curve by curve, with differences in standard errors."""
+"""Predicted training compared with real training: `compare(t, r)`, curve by curve, in standard errors."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ class TrainingComparison(Record, Shown):
     """Predicted training compared with real training.
 
     `curves`: largest share, accuracies and loss on training points, and on held-out points where both have them.
-    `agrees` means that `p_value` is not below `level`: the chance that networks of one distribution differ somewhere by as many
-    standard errors as these, from permutations of predicted and trained networks over all curves and steps together. Of
-    predictions that are exactly right, at most a share `level` is said to disagree. Theory is for infinite width: with
-    enough networks every finite one departs from it. How much is in the numbers.
+    `agrees` means that `p_value` is not below `level`: the chance that networks of one distribution differ somewhere by
+    as many standard errors as these, from permutations of predicted and trained networks over all curves and steps
+    together. Of predictions that are exactly right, at most a share `level` is said to disagree. Theory is for infinite
+    width: with enough networks every finite one departs from it. How much is in the numbers.
     """
 
     _also = ("agrees",)

@@ -26,12 +26,12 @@ _LOST = 0.5  # share of initializations with NaN from which a network is called 
 class Verdict:
     """A word for the guesses, how sure it is, and the γ that explain it, each with its 95 % interval.
 
-    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose distribution has the average largest share that
-    was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why` says so.
-    `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest share
-    (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate head,
-    NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it is
-    drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
+    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose distribution has the average largest share
+    that was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why`
+    says so. `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest
+    share (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate
+    head, NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it
+    is drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
     `preliminary` says how many of the wanted initializations were drawn, if time was up before all were.
     """
 
@@ -70,10 +70,11 @@ class Verdict:
 
 
 def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
-    """By the guesses, unless ties or NaN decide: the word for the γ whose distribution has the average largest fraction seen.
+    """By the guesses, unless ties or NaN decide: the word for the γ whose distribution has the average largest fraction
+    seen.
 
-    γ of the output explains the guesses, and is given next to that of the guesses; where it has another word, `why` says
-    so. Where an instance had to be followed by a guess (`ASSUMED`), or one initialization was drawn, there is no
+    γ of the output explains the guesses, and is given next to that of the guesses; where it has another word, `why`
+    says so. Where an instance had to be followed by a guess (`ASSUMED`), or one initialization was drawn, there is no
     probability. With fewer than `wanted` initializations drawn, the verdict is preliminary.
     """
     gamma, low, high = math.nan, math.nan, math.nan

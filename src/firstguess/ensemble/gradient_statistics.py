@@ -171,7 +171,10 @@ class Gradients(StoredRecord, Shown):
         prepared = self.provenance.get("prepared", "")
         rows += [("data", str(prepared))] if prepared else []
         rows += [
-            ("gradients, going back", str(self.growth).replace(" per layer", " per block" if self.stream else " per layer")),
+            (
+                "gradients, going back",
+                str(self.growth).replace(" per layer", " per block" if self.stream else " per layer"),
+            ),
             ("favoured class's share of guesses", f"{self.favoured_fraction:.4g}  (even split {1 / self.classes:.4g})"),
         ]
         if math.isfinite(self.contrast):
@@ -275,8 +278,8 @@ def _mean(values: FloatArray) -> tuple[float, float]:
 
 
 def is_line(logs: FloatArray) -> bool:
-    """Whether one factor per layer describes these logarithms of mean squares: their distances from a line have an rms of
-    at most a factor 2, or a tenth of what the line changes by.
+    """Whether one factor per layer describes these logarithms of mean squares: their distances from a line have an rms
+    of at most a factor 2, or a tenth of what the line changes by.
 
     >>> is_line(np.array([0.0, 1.0, 2.0, 3.0])), is_line(np.array([0.0, 3.0, 0.0, 3.0]))
     (True, False)

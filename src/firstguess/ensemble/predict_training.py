@@ -190,8 +190,8 @@ def predict_training(
             logits (networks, points, classes) of your own networks on the training points, then on held-out ones.
         draws: Networks.
         width: Width of layers that name none: the tangent kernel grows with it.
-        level: Level of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
-            1, which is 0.6 of two even classes.
+        level: Level of the largest share, for `absorption`: by default a fifth of the way from the labels' largest
+            share to 1, which is 0.6 of two even classes.
         seed: Random seed of starts, the order of the data, and the initializations that `trust` looks at.
         classes: For a text; by default those of the labels.
         trust: Draw ten networks of this width and look whether their gradients are those of the limit.

@@ -452,7 +452,7 @@ def _row(k: int, m: FrontierPoint, classes: int) -> str:
 
 
 def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = "") -> str:
-    """Where the variances stand: colours are γ at depth, the lines where gradients keep their size; `rest`: next to it."""
+    """Where the variances stand: colours are γ at depth, lines where gradients keep their size; `rest`: next to it."""
     w, b = (AxisScale(float(v[0]), float(v[-1])) for v in (diagram.weight_vars, diagram.bias_vars))
     drawing = SvgChart(w, b, "weight variance", "bias variance")
     drawing.picture(_colours(diagram.gamma))

@@ -89,8 +89,8 @@ def measure_gradients(
         classes: For a text, the number of classes; by default that of the labels, or 2.
         progress: Called with (members done, members in all).
         seconds: Draw no further initializations once this much time has passed (at least 2 are drawn).
-        options: From `ModelOptions`: init, logits, forward, mode, device, dtype, redraw and scale. Gradients at the logits
-            are computed in float64 whatever the dtype is.
+        options: From `ModelOptions`: init, logits, forward, mode, device, dtype, redraw and scale. Gradients at the
+            logits are computed in float64 whatever the dtype is.
     """
     started = time.perf_counter()
     inits = checks.count(inits, 1, "number of initializations", "measure_gradients(inits)", "inits=20")

@@ -76,15 +76,15 @@ def train(
         scheduler: Modules only: a function of the optimizer that makes a scheduler, stepped after every step.
         weight_decay: As torch's optimizers have it: added to the gradient.
         width: Width of layers of a description that name none.
-        level: Level of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
-            1, which is 0.6 of two even classes.
+        level: Level of the largest share, for `absorption`: by default a fifth of the way from the labels' largest
+            share to 1, which is 0.6 of two even classes.
         seed: Random seed of weights and orders.
         store: A folder. Members that were trained before with the same settings and data are read from it, so a
             training that was stopped in any way resumes where it was.
         progress: Called with (steps done by all networks, steps in all).
         classes: For a text; by default those of the labels. Else a check.
-        more: From `ModelOptions`: threads, and for modules only init, logits, forward, redraw, scale, device and strategy.
-            Parameters that require no gradient stay as they are drawn.
+        more: From `ModelOptions`: threads, and for modules only init, logits, forward, redraw, scale, device and
+            strategy. Parameters that require no gradient stay as they are drawn.
 
     >>> from firstguess.data import two_blobs
     >>> net = "dense(weight_var=2) > relu > dense(weight_var=2)"

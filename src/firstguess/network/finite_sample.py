@@ -219,7 +219,8 @@ def lower(k: Array) -> Array:
 
 
 def input_gram(rng: np.random.Generator, networks: int, points: int, center: float, spread: float, d: int) -> Array:
-    """x_a·x_b/d of points N(μ, spread) with |μ|²/d = center: Bartlett's decomposition, min(points, d) normals per point.
+    """x_a·x_b/d of points N(μ, spread) with |μ|²/d = center: Bartlett's decomposition, min(points, d) normals per
+    point.
 
     Turned so that the points come one after another in ever more dimensions, x_a has normals in the first a − 1, and
     the length of what is left in the next: χ with d − a + 1 degrees.

@@ -327,8 +327,8 @@ class Study:
             seconds: The time limit of a task.
             memory: Bytes of data that a task may use (Linux): it fails, and not the machine.
             retries: How often a task is started again whose process or node died.
-            address: Address of a Ray cluster: "auto" finds the one here; None starts one on this machine, unless RAY_ADDRESS
-                names one. A connection that you have made with `ray.init(…)` is used as it is.
+            address: Address of a Ray cluster: "auto" finds the one here; None starts one on this machine, unless
+                RAY_ADDRESS names one. A connection that you have made with `ray.init(…)` is used as it is.
             cpus: Processors per task, for Ray; its threads, too.
             gpus: GPUs per task, for Ray.
             progress: Called with what the run has done so far, after each task; by default a bar on a terminal.
@@ -447,8 +447,8 @@ def study(
             share them, and what has changed is computed again. Runs may use one store at the same time.
         data: Anything that `firstguess.data` takes: read once, and the function's second argument. Data that the
             function names itself are known by that name only.
-        block: Members per task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about this many,
-            and joined to the very numbers of one machine. By default an ensemble is one task.
+        block: Members per task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about this
+            many, and joined to the very numbers of one machine. By default an ensemble is one task.
         version: Part of the hash. Change it where something changed that is not seen: files, other packages.
     """
     return Study(name, configurations, function, store=store, data=data, block=block, version=version)

@@ -62,8 +62,8 @@ class Watch(Shown):
     >>> watch.result.steps.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20]
 
-    A look is made at steps 0–7, then ten per decade, and at every `every`-th. From step 100 on, one that would make later
-    looks take more than 1.2 % of the training's time is put off until they do not (`cost`).
+    A look is made at steps 0–7, then ten per decade, and at every `every`-th. From step 100 on, one that would make
+    later looks take more than 1.2 % of the training's time is put off until they do not (`cost`).
 
     Args:
         model: The model that is trained, also inside torch.compile, DataParallel or DistributedDataParallel.

@@ -91,7 +91,9 @@ def twice(seen: Seen) -> Fault | None:
         return None  # the loss itself is asked
     if x.ops.twice:
         place = x.ops.twice[0]
-        message = "softmax is applied to probabilities, which flattens them: all outputs are within a factor e of each other"
+        message = (
+            "softmax is applied to probabilities, which flattens them: all outputs are within a factor e of each other"
+        )
         fix = "remove both if you use nn.CrossEntropyLoss, which applies softmax itself; otherwise remove one"
         return seen.fault("softmax twice", message, fix, place)
     if not x.probabilities:

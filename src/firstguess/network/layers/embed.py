@@ -206,7 +206,9 @@ class Patches(Layer):
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         if points.shape.images:
             raise NotCovered(
-                "patches as the first layer", got=f"patches after {points.what}", hint="fg.measure(...), or patches first"
+                "patches as the first layer",
+                got=f"patches after {points.what}",
+                hint="fg.measure(...), or patches first",
             )
         return random_sum_map(self, points, self.weight_var, self.bias_var, "patches")
 

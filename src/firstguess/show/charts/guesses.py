@@ -103,10 +103,15 @@ def guesses_chart(
 
 def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -> list[_Law]:
     if not laws:
-        raise InvalidInput("at least one distribution", got="none", where="guesses_chart", hint="guesses_chart(Guesses(1.0))")
+        raise InvalidInput(
+            "at least one distribution", got="none", where="guesses_chart", hint="guesses_chart(Guesses(1.0))"
+        )
     if labels is not None and len(labels) != len(laws):
         raise InvalidInput(
-            f"as many labels as distributions, {len(laws)}", got=len(labels), where="guesses_chart(labels)", hint="labels=None"
+            f"as many labels as distributions, {len(laws)}",
+            got=len(labels),
+            where="guesses_chart(labels)",
+            hint="labels=None",
         )
     named: list[_Law] = []
     for index, law in enumerate(laws):

@@ -117,7 +117,8 @@ def gamma_panel(
 ) -> alt.LayerChart:
     """Predicted γ as lines, measured γ with 95 % intervals.
 
-    With `points`, the difference that `fg.compare` allows on this many data points, (1 + γ)/n, is a pale bar about each γ.
+    With `points`, the difference that `fg.compare` allows on this many data points, (1 + γ)/n, is a pale bar about each
+    γ.
     """
     last = max([len(measured), *(len(g) for g in gammas.values())])
     theory = [g for values in gammas.values() for g in values if not math.isnan(g)]

@@ -80,8 +80,8 @@ TERMS = (
     ),
     Term(
         "Nonlinearity P",
-        "how strongly outputs react to small changes of an input, compared with a linear network with outputs of that size: "
-        "1 is linear.",
+        "how strongly outputs react to small changes of an input, compared with a linear network with outputs of that "
+        "size: 1 is linear.",
         r"[Nn]onlinear",
     ),
     Term(

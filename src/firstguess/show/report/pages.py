@@ -164,7 +164,7 @@ def figure(name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None
 
 
 def picture(name: str, spec: dict[str, Any]) -> Markup:
-    """A chart as the page shows it: its title is text next to it, its background the page's. The script does the same."""
+    """A chart as the page shows it: its title is text next to it, its background the page's (as in the script)."""
     spec = copy.deepcopy(spec)
     del spec["title"]
     spec["config"] |= {"background": None, "padding": 4, "aria": False}

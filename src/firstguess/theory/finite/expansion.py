@@ -36,11 +36,12 @@ _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standar
 _HERMITE = 20
 _COUNTED = 2000  # the widest layers whose batches are counted where an expansion would do
 _MANY = (
-    "more classes than 64: the variance of a share is that of these networks; its distribution takes one overlap for all pairs "
-    "of points, with which the largest share of nearly even, narrow networks comes out too large"
+    "more classes than 64: the variance of a share is that of these networks; its distribution takes one overlap "
+    "for all pairs of points, with which the largest share of nearly even, narrow networks comes out too large"
 )
 _CENTRED = (
-    "a centred batch guesses more evenly than counting by chance (by 1/2πn of variance), which the distribution leaves out"
+    "a centred batch guesses more evenly than counting by chance (by 1/2πn of variance), "
+    "which the distribution leaves out"
 )
 _ODD = (Symmetry.WEIGHTS, Symmetry.ODD, Symmetry.LINEAR, Symmetry.REMOVES_MEAN)  # biases would show in the wide limit
 

@@ -1,7 +1,7 @@
 """Gradient descent in the wide limit: logits move along the tangent kernel, and no network is trained (theory.md (13)).
 
-Logits over the training points are (points, columns): of two classes g = f₁ − f₀, one column per network, of M classes M.
-With S = Σ_t η_t r_t/n, r = softmax − Y the residuals, logits of any points are Z(0) − c·Θ_any,train S: (14).
+Logits over the training points are (points, columns): of two classes g = f₁ − f₀, one column per network, of M classes
+M. With S = Σ_t η_t r_t/n, r = softmax − Y the residuals, logits of any points are Z(0) − c·Θ_any,train S: (14).
 """
 
 from __future__ import annotations

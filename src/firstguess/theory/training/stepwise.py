@@ -210,8 +210,9 @@ def sampled_adam(
 
     `tangents` are the layers' own Θ (points, training points). The part of a step that is m times one number for all
     weights of a layer is theirs, and only the rest is left to the sample: Δw = −η(s·m + (1/√v − s)·m), where s is the
-    regression of m/√v on m. This few weights are enough for many points. Networks are split into as many groups as there are
-    samples; each has its own order of the data. A factor on Θ of a network (theory.md (19)) is a factor √ on J.
+    regression of m/√v on m. This few weights are enough for many points. Networks are split into as many groups as
+    there are samples; each has its own order of the data. A factor on Θ of a network (theory.md (19)) is a factor √ on
+    J.
     """
     split = [part for part in np.array_split(np.arange(task.networks), len(samples)) if len(part)]
     groups = [
