@@ -41,7 +41,7 @@ def test_a_slow_model_keeps_to_its_time():
 
 def test_what_was_left_out_is_said():
     d = fg.diagnose(Slow(5e-3), fg.data.blob(100, 10), seconds=0.5)
-    late = [f.message for f in d.findings if f.kind == "time is up" and "left out" in f.message]
+    late = [f.message for f in d.findings if f.kind == "time is up" and "skipped" in f.message]
     assert len(late) == 1
     assert "gradients" in late[0]
     assert d.trainability is None
