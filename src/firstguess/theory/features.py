@@ -190,8 +190,8 @@ class Parts:
 def _words(shared: Array, most: Array, repeated: float, kept: float, causal: bool) -> Array:
     """Weights of a window's words whose sums have this covariance, where words coincide by `repeated` or are one word.
 
-    Its diagonal, where the token's own part and the rest stand too, is that of sums that continue from word to word: given
-    the middle one, the last does not depend on the first. Causal weights are a triangle: Cholesky's.
+    Its diagonal, where the token's own part and the rest stand too, is that of sums that continue from word to word:
+    given the middle one, the last does not depend on the first. Causal weights are a triangle: Cholesky's.
     """
     size = len(shared)
     shared = np.maximum(0.5 * (shared + shared.T), 1e-12)
