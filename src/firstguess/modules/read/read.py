@@ -559,7 +559,7 @@ def _padding(model: Any, batch: Batch | None) -> int | None:
     if mask is None and pad is not None and bool((ids == pad).any()):
         raise Stop("", "input_ids", _UNMASKED.format(pad))
     if mask is not None and mask.shape != ids.shape:
-        raise Stop("", "attention_mask", "not one number a token; a description knows padding only")
+        raise Stop("", "attention_mask", "not one number per token; a description knows padding only")
     if mask is not None and not torch.equal(mask == 0, ids == (-1 if pad is None else pad)):
         raise Stop("", "attention_mask", _OTHERS if pad is None else _NOT_PADDING.format(pad))
     return None if mask is None else pad

@@ -351,7 +351,7 @@ class Gated(Layer):
 
     def moments(self, signal: Signal) -> Signal:
         """Independent factors: means, centers and totals multiply."""
-        gate = (signal.distribution or Unknown("a signal of unknown law")).activate(signal, self.phi)
+        gate = (signal.distribution or Unknown("a signal of unknown distribution")).activate(signal, self.phi)
         between = gate.between * signal.center + gate.mean**2 * signal.between
         spread = gate.center * signal.spread + gate.spread * signal.total
         distribution = Unknown(f"the output of {self.text()}")

@@ -235,7 +235,7 @@ class InstanceNorm(Layer):
         self.shape(points.shape, None)  # refuses what has no positions
         if not points.gaussian and points.width > 1:
             raise NotCovered(
-                "Gaussian nodes (random weights in front) for the formula of an instancenorm",
+                "Gaussian nodes (random weights before it) for the formula of an instancenorm",
                 got=points.what,
                 hint="a conv before it, or the ensemble reading: fg.measure(...)",
             )

@@ -158,7 +158,7 @@ def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
     at_one = math.inf if stage.mixes_points else ratio(_TINY)
     if behind.kept > 1.0 + 1e-12 and behind.added < 1e-9 * behind.kept:
         raise NotCovered(
-            "a branch that is not lost beside its shortcut",
+            "a branch that is not negligible compared with its shortcut",
             got=f"{stage}: the shortcut alone multiplies the variance by {behind.kept:.3g} a block",
             hint="a shortcut without scale, or with one below 1",
         )

@@ -96,7 +96,7 @@ class RepeatedBlock:
         return min(max(log_q, low), high)
 
     def scale_free(self) -> bool:
-        """Whether V(q) ∝ q and R₀ is constant, at every scale: ReLU and its kin."""
+        """Whether V(q) ∝ q and R₀ is constant, at every scale: ReLU and similar ones."""
         v = [self.variance(x) - x for x in (-1.0, 0.7)]
         if abs(v[1] - v[0]) < 1e-12:
             v += [self.variance(x) - x for x in (-40.0, 40.0)]
