@@ -68,7 +68,7 @@ def test_json_and_a_figure(tmp_path: Path):
 
 
 def test_held_out_points_are_none_of_the_others():
-    from firstguess.cli.on_data import DataOptions
+    from firstguess.cli.subjects import DataOptions
     from firstguess.cli.train import _data
 
     train, held = _data(DataOptions("digits"), "200")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from firstguess.modules.coordinates import Coordinates
 
 
+@subjects.reads_data(points=128)
 @examples("""Examples:
 
 firstguess coordinates "3 x [dense(weight_var=2) > relu] > dense" --data digits --figure coordinates.png
@@ -30,16 +31,12 @@ def coordinates(
             help="A description, or module:function, a function that takes a width and returns a model.",
         ),
     ],
-    data: subjects.DataName,
+    source: subjects.DataOptions,
     widths: Annotated[str, typer.Option(help="Widths, separated by commas.")] = "64,128,256,512",
     steps: Annotated[int, typer.Option(help="Steps of training.")] = 3,
     optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
     inits: subjects.Inits = 5,
-    points: Annotated[int, typer.Option(help="Points of the batch.")] = 128,
-    data_dir: subjects.DataDir = None,
-    standardize: subjects.Standardize = None,
-    seed: subjects.Seed = 0,
     json: Json = False,
     figure: Figure = None,
 ) -> None:
@@ -60,11 +57,10 @@ def coordinates(
         from firstguess.modules.members.sources import found_at
 
         chosen = found_at(what)
-    source = subjects.load_data(
-        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
-    )
+    given = source.load(most=source.points)
     found = measured(
-        chosen, source, widths=sizes, steps=steps, optimizer=optimizer, lr=lr, inits=inits, points=points, seed=seed
+        chosen, given, widths=sizes, steps=steps, optimizer=optimizer, lr=lr, inits=inits, points=given.n,
+        seed=source.seed,
     )  # fmt: skip
     if json:
         print_json(found.to_dict())

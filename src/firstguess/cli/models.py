@@ -20,14 +20,16 @@ from firstguess.cli.output import (
     examples,
     leave_if_interrupted,
     print_json,
-    save_figure,
     say,
     show,
 )
+from firstguess.cli.subjects import DataOptions
 
 # -- What to do, and why ----------------------------------------------------------------------------------------------
 
 
+@subjects.reads_data(points=1000)
+@subjects.takes_model()
 @examples("""Examples:
 
 firstguess diagnose mymodels:Net --data cifar10 --data-dir data --report report.html
@@ -36,22 +38,17 @@ firstguess diagnose "10 x [dense(weight_var=2) > layernorm > relu] > dense" --da
 """)
 def diagnose(
     what: subjects.Subject,
-    data: subjects.DataName,
-    data_dir: subjects.DataDir = None,
+    source: DataOptions,
+    model: dict[str, Any],
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report: one .html file that opens offline.")
     ] = None,
     inits: subjects.Inits = 64,
-    points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
     seconds: Annotated[
         float,
         typer.Option(help="About how long it may take; a verdict of fewer initializations is called preliminary."),
     ] = 180.0,
-    width: subjects.Width = 1000,
     batch_size: subjects.BatchSize = None,
-    standardize: subjects.Standardize = None,
-    init: subjects.Init = None,
-    redraw: subjects.Redraw = None,
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Try no remedies.")] = False,
     optimizer: Annotated[
         str | None, typer.Option(help="What you will train with: gd (full batches), sgd or adam. [default: adam]")
@@ -62,7 +59,6 @@ def diagnose(
     goal: Annotated[
         str, typer.Option(help="What advice is ranked by: even start, trainability or worst class early.")
     ] = "even start",
-    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
     """Say what to do about how an untrained network guesses: fix this, worth a change, harmless, nothing to do.
@@ -73,16 +69,14 @@ def diagnose(
 
     if report is not None:
         files.checked(report, (".html", ".htm"), said=".html", example="report.html", where="--report")
-    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
-    source: Any = subjects.load_data(
-        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
-    )
+    chosen, options = subjects.subject(what, **model)
+    given: Any = source.load(most=source.points)
     d = fg.diagnose(
         chosen,
-        source,
+        given,
         inits=inits,
-        seed=seed,
-        points=points,
+        seed=source.seed,
+        points=given.n,
         seconds=seconds,
         batch_size=batch_size,
         advice=not no_advice,
@@ -92,7 +86,7 @@ def diagnose(
         epochs=epochs,
         goal=cast("Any", goal),
         name=what,
-        data_name=data,
+        data_name=source.data,
         **options,
     )
     show(d, json=json)
@@ -105,6 +99,7 @@ def diagnose(
 # -- Why one model guesses as it does ---------------------------------------------------------------------------------
 
 
+@subjects.reads_data(points=1000)
 @examples("""Examples:
 
 firstguess explain mymodels:net --data digits
@@ -113,14 +108,10 @@ firstguess explain mymodels.py:net --data mnist:even-odd --data-dir data
 """)
 def explain(
     what: subjects.Subject,
-    data: subjects.DataName,
-    data_dir: subjects.DataDir = None,
+    source: DataOptions,
     inits: Annotated[int, typer.Option(help="Initializations to compare with.")] = 50,
-    points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
     seconds: Annotated[float, typer.Option(help="About how long it may take.")] = 30.0,
-    standardize: subjects.Standardize = None,
     redraw: subjects.Redraw = None,
-    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
     """Explain the guesses of one model as it is: expected from its architecture, caused by the data, or a fault.
@@ -133,13 +124,18 @@ def explain(
         raise InvalidInput(
             "a model, module:name", got=what, where="explain", hint="firstguess diagnose for descriptions"
         )
-    chosen, options = subjects.subject(what, init=None, width=0, redraw=redraw)
-    source: Any = subjects.load_data(
-        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
-    )
+    chosen, options = subjects.subject(what, width=0, redraw=redraw)
+    given: Any = source.load(most=source.points)
     with bar("explaining") as tick:
         found = fg.explain_guess(
-            chosen, source, inits=inits, points=points, seconds=seconds, seed=seed, progress=tick, **options
+            chosen,
+            given,
+            inits=inits,
+            points=given.n,
+            seconds=seconds,
+            seed=source.seed,
+            progress=tick,
+            **options,
         )
     show(found, json=json)
 
@@ -147,6 +143,8 @@ def explain(
 # -- A gate for CI ----------------------------------------------------------------------------------------------------
 
 
+@subjects.reads_data()
+@subjects.takes_model()
 @examples("""Examples:
 
 firstguess check mymodels:Net --data mnist:even-odd --data-dir data
@@ -159,8 +157,8 @@ Exit code: 0 passed, 1 a fault or too biased, 2 bad input, 130 interrupted.
 """)
 def check(
     what: subjects.Subject,
-    data: subjects.DataName,
-    data_dir: subjects.DataDir = None,
+    source: DataOptions,
+    model: dict[str, Any],
     max_gamma: Annotated[
         float | None,
         typer.Option(
@@ -171,16 +169,10 @@ def check(
         float | None, typer.Option(help="The largest average fraction of the largest class that passes.")
     ] = None,
     inits: Annotated[int, typer.Option(help="Number of initializations at most; 50 where they decide.")] = 400,
-    points: subjects.Points = None,
-    width: subjects.Width = 1000,
     batch_size: subjects.BatchSize = None,
-    standardize: subjects.Standardize = None,
-    init: subjects.Init = None,
-    redraw: subjects.Redraw = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail wherever the measured number is above the limit, sure or not.")
     ] = False,
-    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
     """Fail (exit code 1) if the model or its data have a fault, or untrained networks favour one class too much.
@@ -189,19 +181,19 @@ def check(
     """
     from firstguess.diagnosis import gate
 
-    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
-    source: Any = subjects.load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
+    chosen, options = subjects.subject(what, **model)
+    given: Any = source.load()
     with bar("drawing networks") as tick:
         try:
-            faults = gate.faults_to_fix(chosen, source)
+            faults = gate.faults_to_fix(chosen, given)
             found = gate.check(
                 chosen,
-                source,
+                given,
                 max_gamma,
                 max_share,
                 strict=strict,
                 inits=inits,
-                seed=seed,
+                seed=source.seed,
                 batch_size=batch_size,
                 progress=tick,
                 **options,
@@ -239,6 +231,8 @@ def _tell_github(what: str, lines: list[str], *, passed: bool, aside: bool) -> N
 # -- Many untrained networks, counted ---------------------------------------------------------------------------------
 
 
+@subjects.takes("source", {**subjects.DATA, "shift": subjects.Shift}, make=DataOptions, data=subjects.REQUIRED, seed=0)
+@subjects.takes_model()
 @examples("""Examples:
 
 firstguess measure "5 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --data digits --inits 500
@@ -249,19 +243,12 @@ firstguess measure mymodels:Net --data mnist:even-odd --data-dir data --init kai
 """)
 def measure(
     what: subjects.Subject,
-    data: subjects.DataName,
-    data_dir: subjects.DataDir = None,
+    source: DataOptions,
+    model: dict[str, Any],
     inits: Annotated[int | None, typer.Option(help="Number of initializations. [default: 100]")] = None,
-    width: subjects.Width = 1000,
     classes: subjects.Classes = None,
-    points: subjects.Points = None,
     batch_size: subjects.BatchSize = None,
-    standardize: subjects.Standardize = None,
-    shift: subjects.Shift = 0.0,
-    init: subjects.Init = None,
-    redraw: subjects.Redraw = None,
     precision: Annotated[float | None, typer.Option(help="Stop when the 95 % interval is this narrow (±).")] = None,
-    seed: subjects.Seed = 0,
     json: Json = False,
     figure: Figure = None,
 ) -> None:
@@ -272,36 +259,35 @@ def measure(
     import firstguess as fg
 
     check_figure(figure)
-    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
-    source: Any = subjects.load_data(
-        data, data_dir=data_dir, points=points, standardize=standardize, shift=shift, seed=seed
-    )
+    chosen, options = subjects.subject(what, **model)
+    given: Any = source.load()
     with bar("drawing networks") as drawing:
         m = fg.measure(
             chosen,
-            source,
+            given,
             inits=inits,
-            seed=seed,
+            seed=source.seed,
             classes=classes,
             precision=precision,
             batch_size=batch_size,
             progress=drawing,
             **options,
         )
-    show(m, json=json)
-    if figure is not None:
-        if isinstance(chosen, str):
-            prediction = on_data.closed_form(fg.Network.parse(chosen, classes=m.classes), source)
-            chart = fg.figures.compare_chart(prediction, m)
-        else:
-            chart = fg.figures.readings_chart(None, None, m)
-        save_figure(chart, figure)
+
+    def chart() -> Any:
+        if not isinstance(chosen, str):
+            return fg.figures.readings_chart(None, None, m)
+        prediction = on_data.closed_form(fg.Network.parse(chosen, classes=m.classes), given)
+        return fg.figures.compare_chart(prediction, m)
+
+    show(m, json=json, figure=figure, chart=chart)
     leave_if_interrupted(m.findings)
 
 
 # -- A model whose first guesses are as even as wanted ----------------------------------------------------------------
 
 
+@subjects.reads_data(points=512)
 @examples("""Examples:
 
 firstguess repair package.module:factory --data digits --out repaired.safetensors
@@ -310,15 +296,11 @@ firstguess repair mymodels:Net --data mnist:even-odd --data-dir data --gamma 0 -
 """)
 def repair(
     what: Annotated[str, typer.Argument(help="A model's class or factory, package.module:name.", metavar="MODEL")],
-    data: subjects.DataName,
+    source: DataOptions,
     out: Annotated[Path, typer.Option(help="Write the weights there, as safetensors.", metavar="FILE")],
-    data_dir: subjects.DataDir = None,
     gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0 removes all of the bias.")] = 0.2,
     how: Annotated[str, typer.Option(help="head: one bias is moved; layers: all are centred.")] = "head",
-    points: Annotated[int, typer.Option(help="Points over which means are taken.")] = 512,
-    standardize: subjects.Standardize = None,
     force: Annotated[bool, typer.Option("--force", help="Also a model that looks trained.")] = False,
-    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
     """Write a copy of a model whose output bias is shifted so that no class is favoured on average.
@@ -335,7 +317,7 @@ def repair(
         raise InvalidInput(
             "a model, package.module:name", got=what, where="repair", hint="firstguess tune for descriptions"
         )
-    torch.manual_seed(seed)
+    torch.manual_seed(source.seed)
     factory: Any = found_at(what)
     try:
         made: Any = factory()
@@ -345,10 +327,10 @@ def repair(
         ) from error
     if not isinstance(made, nn.Module):
         raise InvalidInput("a factory of nn.Module", got=type(made).__name__, where=what)
-    source = subjects.load_data(
-        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
+    given = source.load(most=source.points)
+    fixed = fg.repair(
+        made, given, gamma=gamma, how=cast("Any", how), points=given.n, force=force, seed=source.seed
     )
-    fixed = fg.repair(made, source, gamma=gamma, how=cast("Any", how), points=points, force=force, seed=seed)
     fixed.save(out)
     if json:
         print_json(fixed.to_dict() | {"out": str(out)})

@@ -6,35 +6,28 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.progress import bar
 from firstguess.base.text import with_old_names
 from firstguess.cli.output import print_json, print_pairs, print_table, save_figure, say
-from firstguess.cli.subjects import LARGE
+from firstguess.cli.subjects import DataOptions
 
 if TYPE_CHECKING:
-    from firstguess.data import Data, Standardization
+    from firstguess.data import Data
     from firstguess.ensemble.measurement import Measurement
     from firstguess.network.network import Network
     from firstguess.theory.prediction import Prediction
 
-POINTS = 1000  # of larger data sets, where --points does not say otherwise
 INITS, WIDTH, DRAWS = 100, 1000, 10_000
 LR, STEPS = 1e-3, 10_000  # predict_training's
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """What the options say about data."""
+class KernelOptions(DataOptions):
+    """What the options say about data, and about what is read on them."""
 
-    data: str
-    data_dir: str | None = None
-    standardize: str | None = None
-    shift: float = 0.0
-    points: int | None = None
-    seed: int = 0
     draws: int = DRAWS
     inits: int = INITS
     width: int | None = None
@@ -44,25 +37,8 @@ class DataOptions:
         """Of networks that are drawn, or trained."""
         return WIDTH if self.width is None else self.width
 
-    def load(self) -> Data:
-        """The data; 1000 of their points if there are more and nothing was said."""
-        from firstguess.data import load
 
-        points = POINTS if self.points is None and self.data.partition(":")[0] in LARGE else self.points
-        with bar("reading data") as tick:
-            data = load(
-                self.data,
-                data_dir=self.data_dir,
-                points=points,
-                standardize=cast("Standardization | None", self.standardize),
-                shift=self.shift,
-                seed=self.seed,
-                progress=tick,
-            )
-        return data.subset(POINTS, self.seed) if self.points is None and data.n > POINTS else data
-
-
-def kernel(network: Network, data: Data, asked: DataOptions, width: int | None = None) -> Prediction:
+def kernel(network: Network, data: Data, asked: KernelOptions, width: int | None = None) -> Prediction:
     """The kernel reading, at infinite width or at this one, with a progress bar."""
     import firstguess as fg
 
@@ -71,7 +47,7 @@ def kernel(network: Network, data: Data, asked: DataOptions, width: int | None =
 
 
 def training(
-    network: Network, asked: DataOptions | None, options: dict[str, Any], *, json: bool, figure: Path | None
+    network: Network, asked: KernelOptions | None, options: dict[str, Any], *, json: bool, figure: Path | None
 ) -> None:
     """What training does to the bias, predicted: a page or JSON, and a figure."""
     import firstguess as fg
@@ -82,7 +58,7 @@ def training(
     if shape != "constant" or warmup:
         steps = options.get("steps", STEPS)
         options["lr"] = fg.schedules.named(shape, options.get("lr", LR), steps=steps, warmup=warmup)
-    data = asked.load()
+    data = asked.some()
     draws = {} if asked.draws == DRAWS else {"draws": asked.draws}
     with bar("training, predicted") as tick:
         t = fg.predict_training(
@@ -104,7 +80,7 @@ def closed_form(network: Network, data: Data) -> Prediction:
     return fg.predict(network, inputs=fg.Inputs.of_data(data), points=data.n)
 
 
-def compare(network: Network, data: Data, asked: DataOptions, *, json: bool, figure: Path | None) -> None:
+def compare(network: Network, data: Data, asked: KernelOptions, *, json: bool, figure: Path | None) -> None:
     """All three readings of a network on these data: a table or JSON, and a figure."""
     import firstguess as fg
 
@@ -159,7 +135,7 @@ def short(prediction: Prediction) -> dict[str, Any]:
     return data
 
 
-def _measure(network: Network, data: Data, asked: DataOptions) -> Measurement:
+def _measure(network: Network, data: Data, asked: KernelOptions) -> Measurement:
     import firstguess as fg
 
     with bar("measuring") as tick:
@@ -184,7 +160,7 @@ def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
     return with_old_names(row)
 
 
-def _measured(measured: Measurement, asked: DataOptions) -> dict[str, Any]:
+def _measured(measured: Measurement, asked: KernelOptions) -> dict[str, Any]:
     law = measured.guesses
     return with_old_names(
         {

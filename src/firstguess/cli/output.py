@@ -61,12 +61,14 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def show(result: Any, *, json: bool) -> None:
-    """A result as its page, or as JSON."""
+def show(result: Any, *, json: bool, figure: Path | None = None, chart: Callable[[], Any] | None = None) -> None:
+    """A result as its page, or as JSON; and its chart, where --figure asks for it."""
     if json:
         print_json(result.to_dict())
     else:
         typer.echo(str(result))
+    if figure is not None:
+        save_figure(result.plot() if chart is None else chart(), figure)
 
 
 def save_figure(chart: Any, path: Path) -> None:

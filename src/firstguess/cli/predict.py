@@ -208,7 +208,7 @@ def predict(
             prediction = closed_form(described, replace(inputs, dimension=dimension), points, width, seed or 0)
         references: list[fg.Prediction] = []
     else:
-        loaded = asked.load()
+        loaded = asked.some()
         if classes is None and loaded.classes is not None:
             described = fg.Network(described.layers, max(2, loaded.classes))
         if compare:
@@ -227,7 +227,7 @@ def predict(
         save_figure(_chart(prediction, references, draw), figure)
 
 
-def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> on_data.DataOptions | None:
+def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> on_data.KernelOptions | None:
     """The options about data, or None without --data; refused where they contradict each other."""
     given = {k: v for k, v in options.items() if v is not None}
     if "data" not in given:
@@ -248,7 +248,7 @@ def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | 
         raise InvalidInput(f"--compare together with {', '.join(idle)}", got="no --compare", hint="--compare")
     if "standardize" in given:
         given["standardize"] = given["standardize"].value
-    return on_data.DataOptions(**given)
+    return on_data.KernelOptions(**given)
 
 
 def _show(prediction: Prediction, layers: bool) -> None:

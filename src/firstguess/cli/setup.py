@@ -8,18 +8,18 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any
 
 import typer
 
 from firstguess._version import __version__
-from firstguess.base.progress import bar
 from firstguess.cli import subjects
 from firstguess.cli.output import Json, examples, print_json, print_pairs
 
 # -- Data before any network is chosen --------------------------------------------------------------------------------
 
 
+@subjects.takes("source", {k: v for k, v in subjects.DATA.items() if k != "data"}, seed=0)
 @examples("""Examples:
 
 firstguess data digits
@@ -28,10 +28,7 @@ firstguess data mnist:even-odd --data-dir ~/data --points 5000 --json
 """)
 def data(
     name: Annotated[str, typer.Argument(metavar="DATA", autocompletion=subjects.data_sets, help=subjects.DATA_HELP)],
-    data_dir: subjects.DataDir = None,
-    points: Annotated[int | None, typer.Option(help="Random subset of this size. [default: all]")] = None,
-    standardize: subjects.Standardize = None,
-    seed: subjects.Seed = 0,
+    source: dict[str, Any],
     json: Json = False,
 ) -> None:
     """Show the bias that data alone cause: γ₀, how low-dimensional the data are, and which standardization helps.
@@ -41,17 +38,7 @@ def data(
     """
     import firstguess as fg
 
-    with bar("reading") as tick:
-        how = cast("fg.data.Standardization | None", standardize)  # load checks it
-        given = fg.data.load(
-            name,
-            data_dir=None if data_dir is None else str(data_dir),
-            points=points,
-            standardize=how,
-            seed=seed,
-            progress=tick,
-        )
-    bias = fg.data_bias(given, seed=seed)
+    bias = fg.data_bias(subjects.DataOptions(name, **source).load(), seed=source["seed"])
     if json:
         print_json(bias.to_dict())
     else:

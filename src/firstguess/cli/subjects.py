@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
@@ -62,6 +63,7 @@ class Placement(StrEnum):
     after = "after"
 
 
+POINTS = 1000  # of larger data sets, where --points does not say otherwise
 LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more than anyone asks for
 
 Subject = Annotated[
@@ -167,17 +169,40 @@ SCHEDULE: dict[str, Any] = {
 }
 
 
-def takes(
-    name: str, group: Mapping[str, Any], *, panel: str | None = None, hidden: bool = False
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command that has the options of a group where it names one parameter; it gets those that were given, as a dict.
+# Of the data that a command reads: as `DataOptions`.
+DATA: dict[str, Any] = {
+    "data": DataName,
+    "data_dir": DataDir,
+    "points": Points,
+    "standardize": Standardize,
+    "seed": Seed,
+}
 
-    `panel` is their heading in the help.
+# Of what is measured: `subject` takes them.
+MODEL: dict[str, Any] = {"width": Width, "init": Init, "redraw": Redraw}
+
+REQUIRED: Any = inspect.Parameter.empty
+
+
+def takes(
+    name: str,
+    group: Mapping[str, Any],
+    *,
+    panel: str | None = None,
+    hidden: bool = False,
+    make: Callable[..., Any] | None = None,
+    **defaults: Any,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that has the options of a group where it names one parameter; it gets those that were given, as a dict,
+    or what `make` makes of all of them.
+
+    `panel` is their heading in the help; an option is None by default, unless `defaults` have it.
     """
 
     def wrapped(function: Callable[..., None]) -> Callable[..., None]:
         parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(function, eval_str=True).parameters.values():
+            parameter = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             if parameter.name != name:
                 parameters.append(parameter)
                 continue
@@ -185,12 +210,13 @@ def takes(
                 kind, info = get_args(annotation)
                 info = copy.copy(info)
                 info.rich_help_panel, info.hidden = panel, hidden
-                parameters.append(parameter.replace(name=option, default=None, annotation=Annotated[kind, info]))
+                one = parameter.replace(name=option, default=defaults.get(option), annotation=Annotated[kind, info])
+                parameters.append(one)
 
         @functools.wraps(function)
         def command(**given: Any) -> None:
             found = {option: value for option in group if (value := given.pop(option)) is not None}
-            function(**{name: found}, **given)
+            function(**{name: found if make is None else make(**found)}, **given)
 
         command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -241,7 +267,7 @@ def _activation(text: str) -> Activation:
     return layers[0].phi
 
 
-def subject(what: str, *, init: str | None, width: int, redraw: str | None = None) -> tuple[Any, dict[str, Any]]:
+def subject(what: str, *, width: int, init: str | None = None, redraw: str | None = None) -> tuple[Any, dict[str, Any]]:
     """The network that is meant, and the options of `fg.measure` that only its kind takes."""
     if is_path(what):
         options: dict[str, Any] = {} if init is None else {"init": init_option(init)}
@@ -261,31 +287,41 @@ def subject(what: str, *, init: str | None, width: int, redraw: str | None = Non
     return what, {"width": width}
 
 
-def load_data(
-    spec: str,
-    *,
-    data_dir: Path | None,
-    points: int | None,
-    standardize: str | None,
-    shift: float = 0.0,
-    seed: int = 0,
-    at_most: bool = False,
-) -> Data:
-    """Data by name, with a progress bar; with `at_most`, fewer than `points` are fine."""
-    from firstguess.data import load
+@dataclass(frozen=True)
+class DataOptions:
+    """What the options say about data."""
 
-    ask = not at_most or spec.partition(":")[0] in LARGE
-    with bar("reading data") as reading:
-        found = load(
-            spec,
-            data_dir=data_dir,
-            points=points if ask else None,
-            standardize=cast("Standardization | None", standardize),  # load checks it
-            shift=shift,
-            seed=seed,
-            progress=reading,
-        )
-    return found.subset(points, seed) if points is not None and found.n > points else found
+    data: str
+    data_dir: str | Path | None = None
+    standardize: str | None = None
+    shift: float = 0.0
+    points: int | None = None
+    seed: int = 0
+
+    def load(self, most: int | None = None) -> Data:
+        """Data by name, with a progress bar; with `most`, at most that many of their points."""
+        from firstguess.data import load
+
+        points = self.points if most is None else most if self.data.partition(":")[0] in LARGE else None
+        with bar("reading data") as tick:
+            found = load(
+                self.data,
+                data_dir=self.data_dir,
+                points=points,
+                standardize=cast("Standardization | None", self.standardize),  # load checks it
+                shift=self.shift,
+                seed=self.seed,
+                progress=tick,
+            )
+        return found.subset(most, self.seed) if most is not None and found.n > most else found
+
+    def some(self) -> Data:
+        """As many points as were asked for; where nothing was said, at most 1000."""
+        return self.load(POINTS if self.points is None else None)
+
+
+reads_data = functools.partial(takes, "source", DATA, make=DataOptions, data=REQUIRED, seed=0)
+takes_model = functools.partial(takes, "model", MODEL, width=1000)
 
 
 def init_option(text: str) -> Any:

@@ -134,6 +134,7 @@ def _show(block: str, bias_var: float, found: dict[str, Any], why: dict[str, str
 
 
 @subjects.takes("words", {name: subjects.NETWORK[name] for name in ("depth", "activation", "norm")})
+@subjects.takes("source", {name: subjects.DATA[name] for name in ("data", "data_dir", "standardize")})
 @examples("""Examples:
 
 firstguess tune "20 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --gamma 0.5
@@ -153,17 +154,13 @@ def tune(
     ],
     gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0.01 is even.")],
     words: dict[str, Any],
+    source: dict[str, Any],
     gradients: Annotated[
         float | None, typer.Option(help="Factor on the mean square of gradients, last layer to first.")
     ] = 1.0,
     knob: Annotated[
         str | None, typer.Option(help="slope, branch_scale, variances or affine. [default: by activation]")
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(autocompletion=subjects.data_sets, help="Data whose own γ counts, such as digits.")
-    ] = None,
-    data_dir: subjects.DataDir = None,
-    standardize: subjects.Standardize = None,
     width: Annotated[int, typer.Option(help="Units of a layer in the code.")] = 100,
     code: Annotated[Path | None, typer.Option(help="Write runnable PyTorch there.", metavar="FILE")] = None,
     json: Json = False,
@@ -179,16 +176,15 @@ def tune(
 
     check_figure(figure)
     net = subjects.described_by(network, words, None)
-    points: Any = None
-    if data is not None:
-        points = subjects.load_data(data, data_dir=data_dir, points=None, standardize=standardize)
+    points: Any = subjects.DataOptions(**source).load() if "data" in source else None
     s = fg.tune(net, gamma=gamma, gradients=gradients, knob=cast("Any", knob), data=points)
-    show(s, json=json)
-    if figure is not None:
+
+    def chart() -> Any:
         from firstguess.theory.frontier import TARGETS
 
-        targets = tuple(sorted({*TARGETS, gamma}))
-        save_figure(fg.figures.frontier_chart(fg.frontier(net, targets=targets, data=points)), figure)
+        return fg.frontier(net, targets=tuple(sorted({*TARGETS, gamma})), data=points).plot()
+
+    show(s, json=json, figure=figure, chart=chart)
     if code is not None:
         files.write(code, s.code(width=width).encode())
         say(f"wrote {code}")

@@ -11,9 +11,9 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
 from firstguess.cli import on_data, subjects
-from firstguess.cli.on_data import DRAWS, POINTS, DataOptions
+from firstguess.cli.on_data import KernelOptions
 from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, save_figure, say
-from firstguess.cli.subjects import WORDS
+from firstguess.cli.subjects import POINTS, WORDS, DataOptions
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -21,11 +21,18 @@ if TYPE_CHECKING:
     from firstguess.network.network import Network
     from firstguess.theory.training.runs import PredictedTraining
 
+_DRAWN: dict[str, Any] = {
+    "shift": subjects.Shift,
+    "width": subjects.Width,
+    "draws": Annotated[int | None, typer.Option(help="Networks whose training is predicted. [default: 200]")],
+}
 _NETWORK, _TRAINING = "A network named by mlp, residual_mlp or cnn", "How it is trained"
 
 
 @subjects.takes("words", subjects.NETWORK, panel=_NETWORK)
 @subjects.takes("learning", subjects.TRAINING, panel=_TRAINING)
+@subjects.reads_data()
+@subjects.takes_model()
 @examples("""Examples:
 
 firstguess train mlp --depth 3 --data digits --test 300 --inits 20 --width 200 --lr 1e-4 --epochs 20 --batch 64
@@ -45,9 +52,10 @@ def train(
             help="mlp, residual_mlp or cnn; a description; or module:factory (a class or function that makes a model).",
         ),
     ],
-    data: subjects.DataName,
+    source: DataOptions,
     words: dict[str, Any],
     learning: dict[str, Any],
+    model: dict[str, Any],
     test: Annotated[
         str | None, typer.Option(help="Held-out points: data likewise, or how many points of --data are held out.")
     ] = None,
@@ -56,14 +64,7 @@ def train(
     level: Annotated[
         float | None, typer.Option(help="Share of the largest class at which the bias counts as absorbed.")
     ] = None,
-    width: subjects.Width = 1000,
     classes: subjects.Classes = None,
-    data_dir: subjects.DataDir = None,
-    points: subjects.Points = None,
-    standardize: subjects.Standardize = None,
-    init: subjects.Init = None,
-    redraw: subjects.Redraw = None,
-    seed: subjects.Seed = 0,
     threads: Annotated[int | None, typer.Option(help="Members at a time. [default: one per core]")] = None,
     store: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep members here: a stopped training resumes from there.")
@@ -82,22 +83,23 @@ def train(
     import firstguess as fg
 
     check_figure(figure)
-    chosen, options = _subject(what, words, classes, width=width, init=init, redraw=redraw)
+    chosen, options = _subject(what, words, classes, model)
     described = isinstance(chosen, fg.Network)
     if compare and not described:
         raise InvalidInput("a description, to predict its training", got=what, where="--compare")
     how = _optimizer(learning.pop("optimizer", "adam"), described=described)
     steps = learning.pop("steps", 1000 if epochs is None else None)
-    given, held = _data(
-        DataOptions(data, str(data_dir) if data_dir else None, standardize, points=points, seed=seed), test
-    )
+    given, held = _data(source, test)
+    seed = source.seed
     if classes is None and described and given.classes is not None:
         chosen = fg.Network(chosen.layers, max(2, given.classes))
     rest: dict[str, Any] = {**learning, "level": level}
     predicted = None
     if compare:  # first: what cannot be predicted is said before anything is trained
         ends = steps if epochs is None else _steps(given.n, rest.get("batch"), epochs)
-        predicted = _predicted(chosen, given, held, {**rest, "optimizer": how, "steps": ends, "width": width}, seed)
+        predicted = _predicted(
+            chosen, given, held, {**rest, "optimizer": how, "steps": ends, "width": model["width"]}, seed
+        )
     with bar("training") as tick:
         r = fg.train(
             chosen, data=given, test=held, inits=inits, optimizer=how, epochs=epochs, steps=steps, seed=seed,
@@ -111,6 +113,7 @@ def train(
 
 @subjects.takes("words", subjects.NETWORK, panel=_NETWORK)
 @subjects.takes("learning", {**subjects.TRAINING, **subjects.SCHEDULE}, panel=_TRAINING)
+@subjects.takes("source", {**subjects.DATA, **_DRAWN}, make=KernelOptions, data=subjects.REQUIRED, seed=0, width=1000)
 @examples("""Examples:
 
 firstguess predict-training mlp --depth 3 --data digits --lr 1e-4 --steps 1000 --figure training.png
@@ -119,40 +122,30 @@ def predict_training(
     network: Annotated[
         str, typer.Argument(autocompletion=subjects.builders, help="mlp, residual_mlp, cnn, or a description.")
     ],
-    data: subjects.DataName,
+    source: KernelOptions,
     words: dict[str, Any],
     learning: dict[str, Any],
-    data_dir: subjects.DataDir = None,
-    points: subjects.Points = None,
-    standardize: subjects.Standardize = None,
-    shift: subjects.Shift = 0.0,
-    width: subjects.Width = 1000,
     classes: subjects.Classes = None,
-    draws: Annotated[int | None, typer.Option(help="Networks whose training is predicted. [default: 200]")] = None,
-    seed: subjects.Seed = 0,
     json: Json = False,
     figure: Figure = None,
 ) -> None:
     """Predict how training absorbs the bias, from kernels of the data: no network is trained."""
     check_figure(figure)
     described = subjects.described_by(network, words, classes)
-    where = None if data_dir is None else str(data_dir)
-    asked = DataOptions(data, where, standardize, shift, points, seed, draws or DRAWS, width=width)
-    on_data.training(described, asked, learning, json=json, figure=figure)
+    on_data.training(described, source, learning, json=json, figure=figure)
 
 
 def _subject(
-    what: str, words: dict[str, Any], classes: int | None, *, width: int, init: str | None, redraw: str | None
+    what: str, words: dict[str, Any], classes: int | None, model: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """A description or what makes a model, and the options of `fg.train` that only its kind takes."""
     if what in WORDS:
         described = subjects.described_by(what, words, classes)
-        subjects.subject(str(described), init=init, width=width, redraw=redraw)
-        return described, {"width": width}
+        return described, subjects.subject(str(described), **model)[1]
     idle = ["--" + name.replace("_", "-") for name in words]
     if idle and is_path(what):
         raise InvalidInput("these options with mlp, residual_mlp or cnn only", got=", ".join(idle), where=what)
-    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
+    chosen, options = subjects.subject(what, **model)
     if not isinstance(chosen, str):
         return chosen, {**options, "classes": classes}
     return subjects.described_by(what, words, classes), options
@@ -183,7 +176,7 @@ def _data(asked: DataOptions, test: str | None) -> tuple[Data, Data | None]:
 
     if test is None or not test.isdecimal():
         given = _loaded(asked)
-        return given, None if test is None else replace(asked, data=test).load()
+        return given, None if test is None else replace(asked, data=test).some()
     count = int(test)
     more = replace(asked, points=None if asked.points is None else asked.points + count)
     whole = _loaded(more)
@@ -201,7 +194,7 @@ def _data(asked: DataOptions, test: str | None) -> tuple[Data, Data | None]:
 
 
 def _loaded(asked: DataOptions) -> Data:
-    found = asked.load()
+    found = asked.some()
     if asked.points is None and found.n == POINTS:
         say(f"{POINTS} points (--points takes more)")
     return found
