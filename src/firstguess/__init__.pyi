@@ -117,8 +117,8 @@ from firstguess.theory.tune import Stand as Stand
 from firstguess.theory.tune import Tuned as Tuned
 from firstguess.theory.tune import tune as tune
 from firstguess.watch.loop import Watch as Watch
-from firstguess.watch.watched import EarlyEvaluation as EarlyEvaluation
-from firstguess.watch.watched import WatchedTraining as WatchedTraining
+from firstguess.watch.seen import EarlyEvaluation as EarlyEvaluation
+from firstguess.watch.seen import WatchedTraining as WatchedTraining
 
 __all__ = [
     "Inputs",

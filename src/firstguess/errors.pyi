@@ -20,7 +20,7 @@ from firstguess.base.errors import (
 )
 from firstguess.diagnosis.gate import NotEven as NotEven
 from firstguess.diagnosis.gate import NotNeutral as NotNeutral
-from firstguess.watch.watched import EarlyEvaluation as EarlyEvaluation
+from firstguess.watch.seen import EarlyEvaluation as EarlyEvaluation
 
 __all__ = [
     "EarlyEvaluation",

@@ -24,7 +24,7 @@ from firstguess.theory.shares.mixture import MixedGuesses as MixedGuesses
 from firstguess.theory.training.runs import PredictedTraining as PredictedTraining
 from firstguess.theory.tune import Stand as Stand
 from firstguess.theory.tune import Tuned as Tuned
-from firstguess.watch.watched import WatchedTraining as WatchedTraining
+from firstguess.watch.seen import WatchedTraining as WatchedTraining
 
 __all__ = [
     "Comparison",

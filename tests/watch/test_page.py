@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.show.charts.watched import watch_chart
+from firstguess.watch.chart import watch_chart
 from firstguess.watch.evaluation import Look
 from firstguess.watch.seen import Cost, LazyPrediction
 

@@ -328,9 +328,7 @@ def repair(
     if not isinstance(made, nn.Module):
         raise InvalidInput("a factory of nn.Module", got=type(made).__name__, where=what)
     given = source.load(most=source.points)
-    fixed = fg.repair(
-        made, given, gamma=gamma, how=cast("Any", how), points=given.n, force=force, seed=source.seed
-    )
+    fixed = fg.repair(made, given, gamma=gamma, how=cast("Any", how), points=given.n, force=force, seed=source.seed)
     fixed.save(out)
     if json:
         print_json(fixed.to_dict() | {"out": str(out)})

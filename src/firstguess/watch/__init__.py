@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from firstguess.watch.lightning_callback import LightningWatch
     from firstguess.watch.loop import Watch
+    from firstguess.watch.seen import EarlyEvaluation, WatchedTraining
     from firstguess.watch.transformers_callback import TransformersWatch
-    from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
 __all__ = ["EarlyEvaluation", "LightningWatch", "TransformersWatch", "Watch", "WatchedTraining"]
 

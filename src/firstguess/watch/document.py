@@ -14,23 +14,23 @@ from firstguess.base.text import brief, spaced
 from firstguess.show.charts.theme import number, unbroken
 from firstguess.theory.training.curves import FAVOURED, OTHERS
 from firstguess.watch.evaluation import Look, reached, share
-from firstguess.watch.seen import WatchRecord, early, thinned
+from firstguess.watch.seen import WatchedTraining, early, thinned
 
 _ROWS = 24  # looks in the table; all are in `to_dict`
 _CLASSES = 50
 
 
-def write(w: WatchRecord, path: str | Path) -> Path:
+def write(w: WatchedTraining, path: str | Path) -> Path:
     """Write the page to `path`, which ends in .html; gives the path back."""
     target = files.checked(path, (".html", ".htm"), said=".html", example="training.html")
     return files.write(target, page(w).encode())
 
 
-def page(w: WatchRecord) -> str:
+def page(w: WatchedTraining) -> str:
     """The text of the file, with everything in it: chart, libraries, style."""
-    from firstguess.show.charts.watched import watch_chart
     from firstguess.show.report.pages import figure, plain
     from firstguess.show.report.pages import page as rendered
+    from firstguess.watch.chart import watch_chart
 
     chart = None
     if any(not look.lost for look in w.looks):
@@ -63,7 +63,7 @@ def page(w: WatchRecord) -> str:
     return rendered("watch.html", f"{_model(w)}: {badge} · firstguess", context)
 
 
-def _badge(w: WatchRecord) -> tuple[str, str]:
+def _badge(w: WatchedTraining) -> tuple[str, str]:
     """A word, and the class of the report's style that has its colour."""
     at = w.absorbed_at
     if not w.looks:
@@ -77,7 +77,7 @@ def _badge(w: WatchRecord) -> tuple[str, str]:
     return ("not absorbed", "worth-a-change") if math.isinf(at) else ("absorbed", "harmless")
 
 
-def _title(w: WatchRecord) -> str:
+def _title(w: WatchedTraining) -> str:
     """Of the chart: what the headline has not said yet."""
     fine = [i for i, look in enumerate(w.looks) if not look.lost]
     a, b, c = fine[0], fine[-1], w.favourite
@@ -91,20 +91,20 @@ def _title(w: WatchRecord) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def _model(w: WatchRecord) -> str:
+def _model(w: WatchedTraining) -> str:
     return str(w.provenance.get("model", "a model")).rsplit(".", 1)[-1]
 
 
-def _first(w: WatchRecord) -> str:
+def _first(w: WatchedTraining) -> str:
     """The first look that is known, by a name."""
     return "start" if w.start_known or not w.looks else f"step {spaced(_fine(w)[0].step)}" if _fine(w) else ""
 
 
-def _fine(w: WatchRecord) -> list[Look]:
+def _fine(w: WatchedTraining) -> list[Look]:
     return [look for look in w.looks if not look.lost]
 
 
-def _cards(w: WatchRecord) -> list[tuple[str, str, str]]:
+def _cards(w: WatchedTraining) -> list[tuple[str, str, str]]:
     """A number, what it is, and what else is to be known of it."""
     fine = _fine(w)
     if not fine:
@@ -135,13 +135,13 @@ def _cards(w: WatchRecord) -> list[tuple[str, str, str]]:
     return cards
 
 
-def _even(w: WatchRecord) -> str:
+def _even(w: WatchedTraining) -> str:
     if w.labels is None:
         return f"an even split is {share(1 / w.classes)}"
     return f"of the labels {share(float(np.bincount(w.labels).max() / len(w.labels)))}"
 
 
-def _predicted(w: WatchRecord) -> list[list[str]]:
+def _predicted(w: WatchedTraining) -> list[list[str]]:
     t = w.predicted
     if t is None:
         return []
@@ -156,7 +156,7 @@ def _predicted(w: WatchRecord) -> list[list[str]]:
     return rows
 
 
-def _classes(w: WatchRecord) -> list[list[str]]:
+def _classes(w: WatchedTraining) -> list[list[str]]:
     """Names of the columns, then the classes that were guessed most."""
     fine = [i for i, look in enumerate(w.looks) if not look.lost]
     if not fine:
@@ -177,7 +177,7 @@ def _classes(w: WatchRecord) -> list[list[str]]:
     return [[row[0], one, *row[1:], *both] for row, one, both in zip(rows, own, found, strict=True)]
 
 
-def _looks(w: WatchRecord) -> list[list[str]]:
+def _looks(w: WatchedTraining) -> list[list[str]]:
     """Names of the columns, then the looks, or some of many."""
     if not w.looks:
         return []

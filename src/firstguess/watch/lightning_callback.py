@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import InvalidInput
 from firstguess.watch.loop import Watch
-from firstguess.watch.watched import WatchedTraining
+from firstguess.watch.seen import WatchedTraining
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -33,8 +33,7 @@ from firstguess.theory.training.curves import FAVOURED, OTHERS, looked_at
 from firstguess.theory.training.problem import Schedule, level_of
 from firstguess.theory.training.runs import PredictedTraining
 from firstguess.watch.evaluation import Eyes, Look, held
-from firstguess.watch.seen import FIRST, Collapse, Cost, LazyPrediction, warning
-from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
+from firstguess.watch.seen import FIRST, Collapse, Cost, EarlyEvaluation, LazyPrediction, WatchedTraining, warning
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
-from firstguess.base.text import brief, spaced
+from firstguess.base.record import Record, Shown
+from firstguess.base.text import brief, page, plain, spaced
 from firstguess.theory.training.curves import (
     FAVOURED,
     OTHERS,
@@ -95,9 +97,26 @@ class Collapse:
     why: str = ""
 
 
+class EarlyEvaluation(UserWarning):
+    """A model was evaluated before the bias of its start was absorbed: scores by class favour the classes that the
+    untrained network favoured (claim M12 of docs/claims.md)."""
+
+
+EarlyEvaluation.__module__ = "firstguess"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class WatchRecord:
-    """The numbers of `WatchedTraining`, which is for the public: its words and its page are made of these."""
+class WatchedTraining(Record, Shown):
+    """One network's guesses over its training. Print it, or `save` it as a page.
+
+    Curves have one network, `.draws[0]`. The favourite is the class with most guesses at the first look.
+    """
+
+    _also = (
+        "finding", "steps", "favourite", "start_known", "shares", "recall", "gamma", "left", "absorbed_at", "relapses",
+        "diverged", "collapse", "predicted", "unpredicted",
+    )  # fmt: skip
+    _apart = ("looks", "labels", "early", "names", "prediction", "named")
 
     looks: tuple[Look, ...]
     points: int  # guesses that are counted at each look: inputs, or tokens
@@ -366,12 +385,45 @@ class WatchRecord:
             f"{share(last.largest)}{broken}"
         )
 
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number."""
+        return summary(self)
+
+    def __repr__(self) -> str:
+        return f"WatchedTraining({len(self.looks)} looks, {self.points} points, {self.classes} classes: {self.finding})"
+
+    def __str__(self) -> str:
+        what = f"Watched training ({len(self.looks)} looks, {self.points} points, {self.classes} classes)"
+        remarks = [f"note: {note}" for note in self.notes]
+        return page(what, [("finding", self.finding), *self.summary()], remarks=remarks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN and inf as text."""
+        cost = {**asdict(self.full_cost), "share": self.cost.share}
+        return super().to_dict() | plain({**_of_one(self.curves), "early_evaluations": list(self.early), "cost": cost})
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one HTML file that opens offline; gives the path back."""
+        from firstguess.watch.document import write  # which draws, and loads altair
+
+        return write(self, path)
+
+
+def _of_one(curves: Curves) -> Mapping[str, Any]:
+    """Curves of one network as plain lists."""
+    groups = {str(which): values[0].tolist() for which, values in curves.accuracy.groups.items()}
+    return {
+        "largest": curves.largest.draws[0].tolist(),
+        "accuracy": {"all": curves.accuracy.draws[0].tolist(), **groups},
+        "loss": curves.loss.draws[0].tolist(),
+    }
+
 
 def _largest(look: Look) -> float:
     return look.largest
 
 
-def collapsed(w: WatchRecord, c: Collapse) -> str:
+def collapsed(w: WatchedTraining, c: Collapse) -> str:
     """What happened, in one clause: the name, the step and the class."""
     last = next(look for look in reversed(w.looks) if not look.lost)
     since = f"from step {spaced(c.step)} on {w.name(c.label)} gets {share(last.largest)} of all guesses"
@@ -396,7 +448,7 @@ def thinned(looks: Sequence[Look], most: int) -> list[int]:
 _FEW = 3  # early evaluations that are listed
 
 
-def summary(w: WatchRecord) -> list[tuple[str, str]]:
+def summary(w: WatchedTraining) -> list[tuple[str, str]]:
     """Label and value of every headline number."""
     fine = [look for look in w.looks if not look.lost]
     if not fine:
@@ -427,7 +479,7 @@ def summary(w: WatchRecord) -> list[tuple[str, str]]:
     return rows
 
 
-def early(w: WatchRecord) -> str:
+def early(w: WatchedTraining) -> str:
     """Where it was evaluated too early, and what that means."""
     steps = [spaced(step) for step in w.early]
     listed = ", ".join(steps[:_FEW]) + (f" and {len(steps) - _FEW} more" if len(steps) > _FEW else "")
@@ -436,13 +488,13 @@ def early(w: WatchRecord) -> str:
     return f"at step{'s' if len(steps) > 1 else ''} {listed}: scores by class there favour {_named(w, leaders)}"
 
 
-def _named(w: WatchRecord, classes: Iterable[int]) -> str:
+def _named(w: WatchedTraining, classes: Iterable[int]) -> str:
     """Classes by name, the favourite of the start told apart."""
     first = f"the favourite of the {'start' if w.start_known else 'first look'}"
     return " and ".join(w.name(c) + (f", {first}" if c == w.favourite else "") for c in classes)
 
 
-def predicted(w: WatchRecord) -> str:
+def predicted(w: WatchedTraining) -> str:
     """LazyPrediction next to what was seen, or why there is none."""
     t = w.predicted
     if t is None:
@@ -454,7 +506,7 @@ def predicted(w: WatchRecord) -> str:
     return words if t.trust is None else f"{words}; trust, for averages over networks: {t.trust}"
 
 
-def warning(w: WatchRecord, step: int) -> str:
+def warning(w: WatchedTraining, step: int) -> str:
     """Of an evaluation before absorption."""
     now = next(look for look in reversed(w.looks) if not look.lost)
     even = "" if w.labels is not None else "; no labels were given, so classes are taken for even"
@@ -473,7 +525,7 @@ def warning(w: WatchRecord, step: int) -> str:
     )
 
 
-def _absorbed(w: WatchRecord) -> str:
+def _absorbed(w: WatchedTraining) -> str:
     at, level = w.absorbed_at, f"a largest share of {share(w.level)}"
     if math.isnan(at):
         return f"not known: {level} or less at the first look already"

@@ -34,7 +34,7 @@ from firstguess.show.charts.sweep import study_chart as study_chart
 from firstguess.show.charts.training import absorption_chart as absorption_chart
 from firstguess.show.charts.training import modes_chart as modes_chart
 from firstguess.show.charts.training import training_chart as training_chart
-from firstguess.show.charts.watched import watch_chart as watch_chart
+from firstguess.watch.chart import watch_chart as watch_chart
 
 __all__ = [
     "absorption_chart",

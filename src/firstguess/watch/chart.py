@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -14,7 +14,8 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Entry, heading, key_above
-from firstguess.theory.training.curves import OTHERS, Curve, Curves
+from firstguess.theory.training.curves import OTHERS, Curve
+from firstguess.watch.seen import WatchedTraining
 
 _WIDTH, _HEIGHT, _GAP = 400, 300, 70
 _FAVOURED, _REST, _OTHERS, _PREDICTED = theme.PALETTE[1], theme.PALETTE[0], "#999999", theme.PALETTE[2]
@@ -24,48 +25,7 @@ _MOST = 12  # classes up to which each has its line
 _EARLY = 12  # evaluations that are marked
 
 
-class Predicted(Protocol):
-    """What was expected."""
-
-    @property
-    def curves(self) -> Curves: ...
-
-
-class Watched(Protocol):
-    """What is drawn."""
-
-    @property
-    def level(self) -> float: ...
-    @property
-    def points(self) -> int: ...
-    @property
-    def classes(self) -> int: ...
-    @property
-    def steps(self) -> NDArray[np.int64]: ...
-    @property
-    def shares(self) -> Array: ...
-    @property
-    def recall(self) -> Array: ...
-    @property
-    def gamma(self) -> Array: ...
-    @property
-    def curves(self) -> Curves: ...
-    @property
-    def favourite(self) -> int: ...
-    @property
-    def start_known(self) -> bool: ...
-    @property
-    def absorbed_at(self) -> float: ...
-    @property
-    def finding(self) -> str: ...
-    @property
-    def early(self) -> tuple[int, ...]: ...
-    @property
-    def predicted(self) -> Predicted | None: ...
-    def name(self, c: int) -> str: ...
-
-
-def watch_chart(watched: Watched, *, title: str | None = None, subtitle: Sequence[str] = ()) -> theme.Chart:
+def watch_chart(watched: WatchedTraining, *, title: str | None = None, subtitle: Sequence[str] = ()) -> theme.Chart:
     """Shares of the guesses by class, with the level of absorption, next to recall by class (γ where labels are not
     known), over the steps that were looked at; what was predicted is a dashed line."""
     if not len(watched.steps):
@@ -84,7 +44,7 @@ def watch_chart(watched: Watched, *, title: str | None = None, subtitle: Sequenc
     return theme.house(chart, title or f"{said[:1].upper()}{said[1:]}", subtitle or default, wide=True)
 
 
-def _entries(w: Watched, labelled: bool) -> list[Entry]:
+def _entries(w: WatchedTraining, labelled: bool) -> list[Entry]:
     when = "start" if w.start_known else "first look"
     found = [Entry(f"{_short(w.name(w.favourite))}, most guessed at the {when}", _FAVOURED)]
     if w.classes == 2:
@@ -121,7 +81,7 @@ def _line(
     return [base.mark_line(**look)]
 
 
-def _shares(w: Watched, x: alt.X) -> list[alt.Chart]:
+def _shares(w: WatchedTraining, x: alt.X) -> list[alt.Chart]:
     y, steps, found = _y(), w.steps, list[alt.Chart]()
     largest = w.curves.largest.draws[0]
     found += _line(steps, largest, "largest share", x, y, color=_LARGEST, strokeWidth=9)
@@ -133,7 +93,7 @@ def _shares(w: Watched, x: alt.X) -> list[alt.Chart]:
     return found + _early(w, largest, x, y)
 
 
-def _recall(w: Watched, x: alt.X) -> list[alt.Chart]:
+def _recall(w: WatchedTraining, x: alt.X) -> list[alt.Chart]:
     y = _y()
     found = _each(w, w.recall, x, y)
     if w.classes > 2:
@@ -143,12 +103,12 @@ def _recall(w: Watched, x: alt.X) -> list[alt.Chart]:
     return found + _upright(w, x)
 
 
-def _gamma(w: Watched, x: alt.X) -> list[alt.Chart]:
+def _gamma(w: WatchedTraining, x: alt.X) -> list[alt.Chart]:
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5))
     return _line(w.steps, w.gamma, "γ", x, y, form=".3g", color=theme.INK, strokeWidth=3)
 
 
-def _each(w: Watched, values: Array, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+def _each(w: WatchedTraining, values: Array, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """A thin line for each class but the favourite; the only other one is as important."""
     if w.classes > _MOST:
         return []
@@ -174,7 +134,7 @@ def _band(curve: Curve, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     return [area.encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q"), *line]
 
 
-def _level(w: Watched, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+def _level(w: WatchedTraining, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """The level, and the step at which it was reached."""
     # On the left, where a biased start is far above it; above it on the right, where there is no start to see.
     place: dict[str, Any] = {"align": "left", "baseline": "top", "dy": 5}
@@ -194,11 +154,11 @@ def _level(w: Watched, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     return found + theme.halo(word, fontSize=15, fontWeight="bold", color=theme.INK, **side)
 
 
-def _reached(w: Watched) -> bool:
+def _reached(w: WatchedTraining) -> bool:
     return math.isfinite(w.absorbed_at) and w.absorbed_at > 0
 
 
-def _far(w: Watched) -> bool:
+def _far(w: WatchedTraining) -> bool:
     """Whether a word to the right of that step would leave the frame."""
     first, last = float(w.steps[0]), float(w.steps[-1])
     if first > 0:
@@ -206,14 +166,14 @@ def _far(w: Watched) -> bool:
     return math.log1p(w.absorbed_at) > 0.7 * math.log1p(last)
 
 
-def _upright(w: Watched, x: alt.X) -> list[alt.Chart]:
+def _upright(w: WatchedTraining, x: alt.X) -> list[alt.Chart]:
     if not _reached(w):
         return []
     row = alt.Chart(theme.data([{"step": w.absorbed_at}])).encode(x=x)
     return [row.mark_rule(color=_QUIET, strokeDash=[2, 3], strokeWidth=1.5)]
 
 
-def _early(w: Watched, largest: Array, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+def _early(w: WatchedTraining, largest: Array, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Evaluations before absorption."""
     at = {int(step): float(value) for step, value in zip(w.steps, largest, strict=True)}
     rows = [{"step": step, "value": at[step]} for step in w.early[:_EARLY] if np.isfinite(at.get(step, math.nan))]
