@@ -9,9 +9,8 @@ import pytest
 import firstguess as fg
 from firstguess.base.text import percent
 from firstguess.explore import panels
-from firstguess.explore.choice import NORMS, Choice
-from firstguess.explore.panels import AxisScale, SvgChart, short
-from firstguess.explore.seen import phases_of, see, with_the_rest
+from firstguess.explore.choice import NORMS, Choice, phases_of, see, with_the_rest
+from firstguess.explore.panels import AxisScale, SvgChart, number
 from firstguess.theory.shares.gaussian import average_kth
 
 
@@ -103,7 +102,7 @@ def test_gradients_of_the_stream_are_the_product_over_its_blocks(kind):
 
 @pytest.mark.parametrize("style", ["bert", "gpt2"])
 def test_changes_of_a_transformer_are_predictions_of_their_own(style):
-    from firstguess.explore.token_changes import changes, table
+    from firstguess.explore.on_data import changes, changes_table
 
     found = changes(Choice("transformer", depth=2, length=8, style=style, classes=3))
     by_name = {change.name: change for change in found}
@@ -114,7 +113,7 @@ def test_changes_of_a_transformer_are_predictions_of_their_own(style):
     assert by_name["gate the MLPs"].gamma == fg.predict(gated, inputs=fg.Tokens(8)).gamma[-1]
     assert any("pre-norm" in name for name in by_name) == (style == "bert")
     assert by_name["head centred"].gamma == 0.0
-    page = table(found, 3)
+    page = changes_table(found, 3)
     assert page.count("<tr>") == len(found) + 1
     assert percent(1 / 3) in page
 
@@ -204,7 +203,7 @@ def test_scales_and_ticks():
     assert AxisScale(1.0, 100.0, True)(10.0) == pytest.approx(0.5)
     assert AxisScale(0.0, 10.0).ticks() == [0, 2, 4, 6, 8, 10]
     assert 1.0 in AxisScale(1e-7, 1e5, True).ticks()
-    assert [short(v) for v in (0.0, 0.25, 1e-5, 3e6)] == ["0", "0.25", "10⁻⁵", "3·10⁶"]
+    assert [number(v) for v in (0.0, 0.25, 1e-5, 3e6)] == ["0", "0.25", "10⁻⁵", "3·10⁶"]
 
 
 def test_a_drawing_breaks_where_a_number_is_missing():

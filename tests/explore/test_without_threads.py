@@ -33,14 +33,14 @@ sys.platform = "emscripten"
 for name in ("resource",):
     sys.modules[name] = None
 
-from firstguess.explore import choice, panels, seen
+from firstguess.explore import choice, panels
 import firstguess
 
 for query in QUERIES:
     chosen = choice.Choice.of(query)
-    page = panels.live(seen.see(chosen))
+    page = panels.live(choice.see(chosen))
     assert 'data-gamma="' in page and "data-gamma=\\"nan" not in page, query
-    found = seen.phases_of(chosen)
+    found = choice.phases_of(chosen)
     page = panels.no_phases(found) if isinstance(found, str) else panels.phases(chosen, *found)
     assert "fg-phases" in page
     assert chosen.python and choice.Choice.of(chosen.query) == chosen
@@ -49,7 +49,7 @@ for query in QUERIES:
     except firstguess.NotCovered:
         assert chosen.pool != "none" or chosen.kind == "transformer", query
 try:
-    seen.see(choice.Choice("text", text="dense > nothing"))
+    choice.see(choice.Choice("text", text="dense > nothing"))
 except firstguess.FirstguessError:
     print("all of it")
 """

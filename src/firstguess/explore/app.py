@@ -23,13 +23,11 @@ async def _():
         await micropip.install(["numpy", "scipy", "pillow", "threadpoolctl"])
         await micropip.install(str(mo.notebook_location() / "public" / wheel), deps=False)
     # By name: marimo would look for what is imported on the package index, before any cell runs.
-    choice, panels, seen = (
-        importlib.import_module(f"firstguess.explore.{name}") for name in ("choice", "panels", "seen")
-    )
+    choice, panels = (importlib.import_module(f"firstguess.explore.{name}") for name in ("choice", "panels"))
     FirstguessError = importlib.import_module("firstguess").FirstguessError
 
     mo.md("# firstguess\nWhat a neural network believes before it has learned anything. Compose one:")
-    return FirstguessError, choice, mo, panels, seen, sys
+    return FirstguessError, choice, mo, panels, sys
 
 
 @app.cell(hide_code=True)
@@ -110,7 +108,6 @@ def _(
     norm,
     panels,
     pool,
-    seen,
     style,
     text,
     weight_var,
@@ -132,7 +129,7 @@ def _(
         text.value,
     )
     try:
-        network, at = chosen.network, seen.see(chosen, whole=False)
+        network, at = chosen.network, choice.see(chosen, whole=False)
         _shown = panels.live(at)
     except FirstguessError as _error:
         network, at, _shown = None, None, panels.refused(chosen, str(_error))
@@ -141,10 +138,10 @@ def _(
 
 
 @app.cell(hide_code=True)
-def _(FirstguessError, at, chosen, mo, network, panels, seen):
-    _rest = panels.rest(seen.with_the_rest(at), at.later) if at is not None else ""
+def _(FirstguessError, at, choice, chosen, mo, network, panels):
+    _rest = panels.rest(choice.with_the_rest(at), at.later) if at is not None else ""
     try:
-        _found = seen.phases_of(chosen) if network is not None else ""
+        _found = choice.phases_of(chosen) if network is not None else ""
         _drawn = isinstance(_found, tuple)
         _told = panels.phases(chosen, *_found, _rest) if _drawn else panels.no_phases(_found, _rest)
     except FirstguessError as _error:
@@ -161,9 +158,9 @@ def _(mo):
 
 
 @app.cell(hide_code=True)
-def _(chosen, mo, network, predict_changes, seen, sys):
+def _(choice, chosen, mo, network, predict_changes, sys):
     # remedies are written with PyTorch beside them, which a browser alone has not
-    _tokens = network is not None and seen.of_tokens(chosen) and sys.platform != "emscripten"
+    _tokens = network is not None and choice.of_tokens(chosen) and sys.platform != "emscripten"
     mo.hstack([mo.md("**What each change does**"), predict_changes], justify="start", wrap=True) if _tokens else mo.md(
         ""
     )
@@ -171,15 +168,15 @@ def _(chosen, mo, network, predict_changes, seen, sys):
 
 
 @app.cell(hide_code=True)
-def _(FirstguessError, chosen, mo, network, panels, predict_changes, seen):
+def _(FirstguessError, choice, chosen, mo, network, panels, predict_changes):
     def _changes():
         import importlib
 
-        token_changes = importlib.import_module("firstguess.explore.token_changes")
+        on_data = importlib.import_module("firstguess.explore.on_data")
         with mo.status.spinner(title="Predicting each change"):
-            return mo.Html(token_changes.table(token_changes.changes(chosen), chosen.classes))
+            return mo.Html(on_data.changes_table(on_data.changes(chosen), chosen.classes))
 
-    if not predict_changes.value or network is None or not seen.of_tokens(chosen):
+    if not predict_changes.value or network is None or not choice.of_tokens(chosen):
         _shown = mo.md("")
     else:
         try:

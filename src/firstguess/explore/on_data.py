@@ -1,9 +1,9 @@
-"""On demand: the network of the page on real data, predicted and measured, compared with random inputs."""
+"""On demand: the network of the page on real data, predicted and measured; and what known changes make of it."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,13 +11,15 @@ from pathlib import Path
 from firstguess.base.errors import FirstguessError
 from firstguess.base.text import percent
 from firstguess.data import Data, digits, npz
+from firstguess.diagnosis.remedies.tokens import OF_TOKENS
 from firstguess.ensemble.measurement import Measurement
+from firstguess.explore import panels
 from firstguess.explore.choice import Choice
-from firstguess.explore.panels import STYLE
+from firstguess.explore.panels import STYLE, number, signed
 from firstguess.modules.measure import measure
 from firstguess.network.walk import needs_tokens
 from firstguess.theory.predict import predict
-from firstguess.theory.prediction import Prediction
+from firstguess.theory.prediction import Prediction, largest_share, stream_growth
 
 POINTS, INITS, WIDTH = 300, 100, 200
 
@@ -81,9 +83,58 @@ def table(found: OnData) -> str:
         gamma = f"{m.gamma[-1]:.3g} ({low:.3g} to {high:.3g})"
         width = "" if found.own_width else f", width {WIDTH}"
         rows.append(("measured", f"{m.inits} initializations{width}", gamma, percent(m.guesses.expected_max())))
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    head = "<tr><th>reading</th><th>networks</th><th>drift ratio γ</th><th>largest share</th></tr>"
-    notes = "".join(f"<p>{escape(line)}</p>" for line in found.why)
     title = f"<p>On {escape(found.name)}, {found.points} points:</p>"
-    whole = f'<div class="fg-scroll"><table>{head}{body}</table></div>' if rows else ""
-    return f'{STYLE}<section id="fg-data">{title}{whole}{notes}</section>'
+    whole = panels.table("reading|networks|drift ratio γ|largest share", rows, found.why)
+    return f'{STYLE}<section id="fg-data">{title}{whole}</section>'
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What known changes make of a network of tokens, each predicted anew for random tokens (theory.md §9).
+
+
+@dataclass(frozen=True)
+class Change:
+    """A changed network: γ, and by how much gradients change a residual block (None: not known)."""
+
+    name: str
+    gamma: float
+    growth: float | None
+    note: str = ""
+
+
+def changes(choice: Choice, progress: Callable[[int, int], None] | None = None) -> list[Change]:
+    """The network as it is, and after every change that it has room for; what is not covered is left out."""
+    network, inputs = choice.network, choice.inputs
+    variants = [variant for remedy in OF_TOKENS for variant in remedy(network)]
+    found = [_change("this network", predict(network, inputs=inputs))]
+    for done, variant in enumerate(variants, start=1):
+        if variant.network is not None:
+            try:
+                found.append(_change(variant.title, predict(variant.network, inputs=inputs), variant.price))
+            except FirstguessError as error:
+                found.append(Change(variant.title, float("nan"), None, f"not predicted: {error.reason}"))
+        if progress is not None:
+            progress(done, len(variants))
+    head = "the head's bias less the mean logit: changes first guesses only"  # theory.md (37)
+    return [*found, Change("head centred", 0.0, found[0].growth, head)]
+
+
+def _change(name: str, p: Prediction, note: str = "") -> Change:
+    stream = stream_growth([(layer.layer, layer.gradient) for layer in p.layers])
+    return Change(name, float(p.gamma[-1]), None if stream is None else stream[0], note)
+
+
+def changes_table(found: list[Change], classes: int) -> str:
+    """One row each."""
+    notes = [f"{one.name}: {one.note}" for one in found if one.note]
+    rows = [list(_cells(one, classes)) for one in found]
+    whole = panels.table("change|γ|largest share|gradients, a block", rows, notes)
+    return f'{STYLE}<section id="fg-changes"><h3>What each change does</h3>{whole}</section>'
+
+
+def _cells(one: Change, classes: int) -> Iterator[str]:
+    known = one.gamma == one.gamma
+    yield one.name
+    yield number(one.gamma) if known else "–"
+    yield percent(largest_share(max(one.gamma, 0.0), classes)) if known else "–"
+    yield "not known" if one.growth is None else signed(one.growth)

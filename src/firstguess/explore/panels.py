@@ -13,9 +13,7 @@ from html import escape
 import numpy as np
 
 from firstguess.base.text import percent, power_of_ten, rounded_off, spaced
-from firstguess.explore.choice import PRESETS, Choice
-from firstguess.explore.seen import DIMENSION, WIDTH, ExploredNetwork
-from firstguess.theory.frontier import FrontierPoint
+from firstguess.explore.choice import DIMENSION, PRESETS, WIDTH, Choice, ExploredNetwork
 from firstguess.theory.phases.diagram import PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint
 from firstguess.theory.prediction import EDGES, largest_share, stream_growth
@@ -79,16 +77,6 @@ class AxisScale:
 def _round_step(size: float) -> float:
     power = 10.0 ** math.floor(math.log10(size))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= size * (1 - 1e-9))
-
-
-def short(value: float) -> str:
-    """A number as an axis has it."""
-    if value == 0.0 or 0.001 <= abs(value) < 10_000:
-        return f"{value:.3g}"
-    power = math.floor(math.log10(abs(value)) + 1e-9)
-    front = value / 10.0**power
-    raised = str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"10{raised}" if abs(front - 1.0) < 1e-6 else f"{front:.2g}·10{raised}"
 
 
 @dataclass
@@ -192,11 +180,11 @@ class SvgChart:
         for value in self.y.ticks():
             _, py = self.at(self.x.low, value)
             yield f'<line x1="{_LEFT}" x2="{right}" y1="{py:.1f}" y2="{py:.1f}" {faint}/>'
-            yield _text(_LEFT - 6, py + 4, short(value), "end")
+            yield _text(_LEFT - 6, py + 4, number(value), "end")
         for value in self.x.ticks():
             px, _ = self.at(value, self.y.low)
             yield f'<line x1="{px:.1f}" x2="{px:.1f}" y1="{floor}" y2="{floor + 4}" stroke="currentColor"/>'
-            yield _text(px, floor + 17, short(value), "middle")
+            yield _text(px, floor + 17, number(value), "middle")
         yield _text((_LEFT + right) / 2, HEIGHT - 6, self.x_title, "middle")
         middle = (_TOP + floor) / 2
         yield (
@@ -275,12 +263,11 @@ def number(value: float) -> str:
     """As the page has it: three digits, powers of ten."""
     if value == 0.0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}"
-    return (
-        "∞"
-        if math.isinf(value)
-        else f"{value / 10 ** math.floor(math.log10(abs(value))):.2g}·"
-        + power_of_ten(math.floor(math.log10(abs(value))))
-    )
+    if math.isinf(value):
+        return "∞"
+    power = math.floor(math.log10(abs(value)) + 1e-9)
+    front = value / 10.0**power
+    return power_of_ten(power) if abs(front - 1.0) < 1e-6 else f"{front:.2g}·{power_of_ten(power)}"
 
 
 def _panel(title: str, body: str, *, wide: bool = False) -> str:
@@ -434,18 +421,25 @@ def _remedies(seen: ExploredNetwork) -> str:
     if f is None:
         return ""
     classes = seen.prediction.network.classes
-    rows = "".join(_row(k, m, classes) for k, m in enumerate([f.here, *f.remedies]))
-    head = "<tr><th>change</th><th>γ</th><th>largest share</th><th>gradients</th></tr>"
-    notes = "".join(f"<p class='fg-soft'>{escape(m.name)}: {escape(m.note)}</p>" for m in f.remedies if m.note)
-    return _panel(
-        "What each change does", f'<div class="fg-scroll"><table>{head}{rows}</table></div>{notes}', wide=True
-    )
+    rows = [
+        (
+            f"{k}. {m.name}" if k else m.name,
+            number(m.gamma),
+            percent(largest_share(max(m.gamma, 0.0), classes)),
+            f"× {number(m.gradients)}",
+        )
+        for k, m in enumerate([f.here, *f.remedies])
+    ]
+    notes = [f"{m.name}: {m.note}" for m in f.remedies if m.note]
+    return _panel("What each change does", table("change|γ|largest share|gradients", rows, notes), wide=True)
 
 
-def _row(k: int, m: FrontierPoint, classes: int) -> str:
-    name = f"{k}. {m.name}" if k else m.name
-    cells = (number(m.gamma), percent(largest_share(max(m.gamma, 0.0), classes)), f"× {number(m.gradients)}")
-    return f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
+def table(head: str, rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
+    """Rows under names that | parts, and sentences below them; no rows: only these."""
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    names = "".join(f"<th>{name}</th>" for name in head.split("|"))
+    whole = f'<div class="fg-scroll"><table><tr>{names}</tr>{body}</table></div>' if body else ""
+    return whole + "".join(f"<p class='fg-soft'>{escape(note)}</p>" for note in notes)
 
 
 # -- Phases -----------------------------------------------------------------------------------------------------------
