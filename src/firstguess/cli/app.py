@@ -13,7 +13,7 @@ import typer
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
 from firstguess.base.files import reason
-from firstguess.cli import coordinates, help, models, predict, research, setup, theory, train
+from firstguess.cli import help, models, predict, research, setup, theory, train
 from firstguess.cli.help import run
 
 
@@ -70,7 +70,7 @@ _GROUPS = {
         models.check,
         models.measure,
         train.train,
-        coordinates.coordinates,
+        theory.coordinates,
         models.repair,
     ),
     "Theory": (

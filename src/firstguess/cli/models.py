@@ -12,7 +12,7 @@ from firstguess.base import files
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
-from firstguess.cli import on_data, subjects
+from firstguess.cli import subjects
 from firstguess.cli.output import (
     Figure,
     Json,
@@ -23,6 +23,7 @@ from firstguess.cli.output import (
     say,
     show,
 )
+from firstguess.cli.predict import closed_form
 from firstguess.cli.subjects import DataOptions
 
 # -- What to do, and why ----------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def measure(
     def chart() -> Any:
         if not isinstance(chosen, str):
             return fg.figures.readings_chart(None, None, m)
-        prediction = on_data.closed_form(fg.Network.parse(chosen, classes=m.classes), given)
+        prediction = closed_form(fg.Network.parse(chosen, classes=m.classes), given)
         return fg.figures.compare_chart(prediction, m)
 
     show(m, json=json, figure=figure, chart=chart)

@@ -10,9 +10,9 @@ import typer
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
-from firstguess.cli import on_data, subjects
-from firstguess.cli.on_data import KernelOptions
+from firstguess.cli import subjects
 from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, save_figure, say
+from firstguess.cli.predict import KernelOptions, predicted_training
 from firstguess.cli.subjects import POINTS, WORDS, DataOptions
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def predict_training(
     """Predict how training absorbs the bias, from kernels of the data: no network is trained."""
     check_figure(figure)
     described = subjects.described_by(network, words, classes)
-    on_data.training(described, source, learning, json=json, figure=figure)
+    predicted_training(described, source, learning, json=json, figure=figure)
 
 
 def _subject(

@@ -11,7 +11,7 @@ True
 """
 
 from firstguess.data.dataset import Classes, Data, InputMoments, Standardization
-from firstguess.data.files import idx, parquet
+from firstguess.data.files import Vocabulary, ag_news, idx, parquet, sequences
 from firstguess.data.items import Batch
 from firstguess.data.sources import (
     blob,
@@ -26,7 +26,6 @@ from firstguess.data.sources import (
     two_blobs,
 )
 from firstguess.data.streams import as_data, batches, collect
-from firstguess.data.texts import Vocabulary, ag_news, sequences
 
 __all__ = [
     "Batch",

@@ -20,6 +20,7 @@ from firstguess.data.files import (
     PathLike,
     Progress,
     Split,
+    ag_news,
     data_root,
     find_idx,
     find_parquet,
@@ -27,7 +28,6 @@ from firstguess.data.files import (
     needed,
     parquet,
 )
-from firstguess.data.texts import ag_news
 
 
 @dataclass(frozen=True)
