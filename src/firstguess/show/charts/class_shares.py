@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,12 +13,16 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import spaced
 from firstguess.diagnosis.comparison import check_pair, predicted_law
-from firstguess.ensemble.measurement import Measurement
-from firstguess.show.charts import marks, theme
+from firstguess.ensemble.measurement import LayerMeasurement, Measurement
+from firstguess.show.charts import gamma_by_depth, theme
+from firstguess.show.charts.gamma_by_depth import GammaScale
 from firstguess.show.charts.guesses import guesses_chart
+from firstguess.show.charts.theme import Entry, heading, key
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares import histograms
 from firstguess.theory.shares.base import ClassShares
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.histograms import Histogram, pooled
 
 if TYPE_CHECKING:
     from firstguess.theory.shares.empirical import EmpiricalGuesses
@@ -39,11 +43,11 @@ def readings_chart(
     predictions = _check(closed_form, kernel, measurement)
     points = measurement.points if measurement is not None else _points(predictions)
     laws = {name: _law(p, points) for name, p in predictions.items()}
-    chart: Any = marks.law_panel(laws, None if measurement is None else measurement.guesses)
+    chart: Any = law_panel(laws, None if measurement is None else measurement.guesses)
     gammas = {name: p.gamma.tolist() for name, p in predictions.items()}
-    measured = marks.measured_layers(measurement, {len(g) for g in gammas.values()})
+    measured = measured_layers(measurement, {len(g) for g in gammas.values()})
     if predictions or measured:
-        chart = alt.hconcat(chart, marks.gamma_panel(gammas, measured), spacing=48)
+        chart = alt.hconcat(chart, gamma_panel(gammas, measured), spacing=48)
     lines = _subtitle(predictions, measurement, points)
     return theme.house(chart, title or _title(laws, measurement), lines, wide=True)
 
@@ -103,7 +107,7 @@ def _title(laws: dict[str, ClassShares], measurement: Measurement | None) -> str
 def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | None, points: int | None) -> list[str]:
     classes = [p.guesses.classes for p in predictions.values()] or [measurement.classes if measurement else 2]
     origin = predictions["kernel"].provenance if "kernel" in predictions else {}
-    data = str(origin.get("data", "")) or (marks.data_name(measurement) if measurement is not None else "")
+    data = str(origin.get("data", "")) or (data_name(measurement) if measurement is not None else "")
     amount = "infinitely many data points" if points is None else f"{theme.spaced(points)} data points"
     lines = [f"{theme.count(classes[0]).capitalize()} classes, {amount}{f': {data}' if data else ''}."]
     said: list[str] = []
@@ -146,13 +150,13 @@ def law_chart(
     histogram = histograms.of_one_class(laws, seen) if two else histograms.of_largest(laws, seen)
     words = "Share of the data guessed to be of the first class" if two else "Share of the data in the largest class"
     width = theme.NARROW if narrow else _WIDTH
-    layers = marks.histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if narrow else None)
+    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if narrow else None)
     even, average = 1 / seen.classes, seen.expected_max()
     at, left = _beside(even, "even split", 10, histogram, width, () if two else (average,))
-    layers += marks.mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at, left=left)
+    layers += mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at, left=left)
     if not two:
         at, left = _beside(average, "average", 30, histogram, width, (even,))
-        layers += marks.mark(average, "average", marks.MEASURED, [7, 4], 30, beside=at, left=left)
+        layers += mark(average, "average", MEASURED, [7, 4], 30, beside=at, left=left)
     chart = theme.stacked(layers, width, _HEIGHT)
     return theme.house(
         chart, title or theme.unbroken(_law_title(measurement, laws)), _law_subtitle(measurement, prediction, histogram)
@@ -170,7 +174,7 @@ def _beside(
     wide = (theme.text_width(text) + 7) / width * (high - low)
     reach = (1 - (height + 12) / _HEIGHT) * histogram.top
     tall = [i for i in range(len(edges) - 1) if max(float(h[i]) for h in histogram.heights.values()) > reach]
-    left = at >= marks.LATE
+    left = at >= LATE
     if not left and any(at < line < at + 1.1 * wide for line in lines):
         left = at - wide >= low
     place = at
@@ -218,7 +222,7 @@ def sampled_law_chart(guesses: EmpiricalGuesses, *, title: str | None = None) ->
     share = theme.percent(guesses.expected_max())
     drawn, points, classes = spaced(guesses.inits), spaced(guesses.points), theme.count(guesses.classes)
     return theme.house(
-        marks.law_panel({}, guesses, bars="counted"),
+        law_panel({}, guesses, bars="counted"),
         title or theme.unbroken(f"The largest class gets {share} of the data on average"),
         [f"{drawn} initializations, {points} data points, {classes} classes."],
     )
@@ -238,13 +242,11 @@ def compare_chart(prediction: Prediction, measurement: Measurement, *, title: st
     """
     check_pair(prediction, measurement, "compare_chart")
     law = predicted_law(prediction, measurement.points)
-    chart: Any = marks.law_panel({"predicted": law}, measurement.guesses)
+    chart: Any = law_panel({"predicted": law}, measurement.guesses)
     theory = prediction.gamma.tolist()
-    measured = marks.measured_layers(measurement, {len(theory)})
+    measured = measured_layers(measurement, {len(theory)})
     if measured:
-        chart = alt.hconcat(
-            chart, marks.gamma_panel({"predicted": theory}, measured, points=measurement.points), spacing=48
-        )
+        chart = alt.hconcat(chart, gamma_panel({"predicted": theory}, measured, points=measurement.points), spacing=48)
     lines = _measured_subtitle(prediction, measurement, rooms=bool(measured))
     return theme.house(chart, title or _measured_title(law, measurement), lines, wide=bool(measured))
 
@@ -408,3 +410,177 @@ def prediction_chart(prediction: Prediction, *, title: str | None = None) -> the
     if prediction.guesses.inits is not None:
         return readings_chart(None, prediction, title=title)
     return guesses_chart(prediction, title=title)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What several of these are made of: a histogram with curves over it, γ by layer with intervals.
+
+
+WIDTH = 520
+LATE = 0.75  # from here on a line's name is on its left
+MEASURED = theme.PALETTE[0]
+COLOURS = {"closed form": theme.PALETTE[1], "kernel": theme.PALETTE[2], "predicted": theme.PALETTE[1]}
+DASHES = {"closed form": [7, 4], "kernel": [1, 0], "predicted": [1, 0]}
+WIDTHS = {"closed form": 2.5, "kernel": 3.5, "predicted": 2.5}  # a solid line looks out from under dashes
+
+_PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is allowed
+
+
+# -- The distribution of class shares ----------------------------------------------------------------------------------
+
+
+def histogram_layers(
+    histogram: Histogram, x_title: str, *, ticks: Sequence[float] | None = None, bars: str = "measured"
+) -> list[alt.Chart]:
+    """Measured bars, laws as outlines over them, and the key."""
+    edges = histogram.edges
+    marks: Any = {"tickCount": 6} if ticks is None else {"values": list(ticks)}
+    ends = theme.axis([float(edges[0]), float(edges[-1])], labelExpr=theme.PERCENT, labelFlush=False, **marks)
+    x = alt.X("from:Q", title=x_title, **ends)
+    unit = 10.0 ** round(math.log10(float(edges[-1] - edges[0]) / (len(edges) - 1)))  # bars may differ by a data point
+    words = f"format({100 * unit} * datum.value, '.3~g') + ' %'"
+    look = theme.axis([0, histogram.top], values=_ticks(histogram.top, unit), labelExpr=words)
+    y = alt.Y("density:Q", title=f"Of the initializations, per {theme.percent(unit)} of the data", **look)
+    layers: list[alt.Chart] = []
+    if histogram.measured is not None:
+        wide = edges[1:] - edges[:-1]
+        parts = {f"{law} part": heights * wide for law, heights in histogram.laws.items()}
+        more = {**histogram.laws, **parts, "part": histogram.heights["measured"] * wide}
+        tips = [f"part|{bars}, of the initializations|.3~%", *(f"{law} part|{law}|.3~%" for law in histogram.laws)]
+        layers.append(theme.bars(edges, histogram.heights["measured"], x, y, more, tips))
+    # The first law on top: its dashes leave the solid ones below in sight where the two coincide.
+    for name, height in reversed(list(histogram.laws.items())):
+        layers.append(theme.outline(edges, height, x, y, COLOURS[name], DASHES[name], WIDTHS[name], reading=name))
+    seen = [Entry(bars, theme.PALE_BLUE, shape="square")] if histogram.measured is not None else []
+    return [*layers, *key([*_lines(list(histogram.laws)), *seen])]
+
+
+def law_panel(
+    laws: Mapping[str, ClassShares], measured: EmpiricalGuesses | None, *, bars: str = "measured"
+) -> alt.LayerChart:
+    """The distribution of class shares, all classes together."""
+    histogram = pooled(laws, measured)
+    words = "Share of the data guessed to be of one class"
+    title = "The distribution of class shares"
+    if histogram.cut:
+        title += f" (the {histogram.cut} continues above)"
+    classes = next(law.classes for law in (*laws.values(), measured) if law is not None)
+    whole = histogram.edges[-1] >= 1
+    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if whole else None, bars=bars)
+    layers += mark(1 / classes, "even split", theme.SOFT, [2, 3], 12, width=1.5)
+    return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
+
+
+def _ticks(top: float, unit: float) -> list[float]:
+    """Densities up to `top` at which a `unit` of the axis holds a round part of the initializations."""
+    step = next(s for k in range(-6, 9) for s in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if top * unit / s <= 6)
+    return [k * step / unit for k in range(int(top * unit / step) + 1)]
+
+
+def mark(
+    at: float,
+    text: str,
+    ink: str,
+    dash: list[int],
+    height: int,
+    *,
+    width: float = 2,
+    beside: float | None = None,
+    left: bool | None = None,
+) -> list[alt.Chart]:
+    """A line at this fraction, with its name `beside` it, `height` pixels below the top; `left` of it, or right."""
+    row = {"from": at, "beside": at if beside is None else beside, "text": text}
+    base = alt.Chart(theme.data([row])).encode(x="from:Q")
+    word = base.encode(x="beside:Q", text="text:N", y=alt.value(height))
+    near = at < LATE if left is None else not left
+    return [
+        base.mark_rule(color=ink, strokeDash=dash, strokeWidth=width),
+        *theme.halo(word, align="left" if near else "right", dx=7 if near else -7, color=ink),
+    ]
+
+
+# -- γ by layer ----------------------------------------------------------------------------------------------------
+
+
+def measured_layers(measurement: Measurement | None, lengths: set[int]) -> list[LayerMeasurement]:
+    """The layers with weights whose γ is known; only the output where predictions have another number of layers."""
+    if measurement is None:
+        return []
+    layers = list(measurement.weights_layers)
+    if lengths and lengths != {len(layers)}:
+        layers = layers[-1:]
+    return [layer for layer in layers if math.isfinite(layer.gamma)]
+
+
+def gamma_panel(
+    gammas: Mapping[str, Sequence[float]], measured: Sequence[LayerMeasurement], *, points: int | None = None
+) -> alt.LayerChart:
+    """Predicted γ as lines, measured γ with 95 % intervals.
+
+    With `points`, the difference that `fg.compare` allows on so many data, (1 + γ)/n, is a pale bar about each γ.
+    """
+    last = max([len(measured), *(len(g) for g in gammas.values())])
+    theory = [g for values in gammas.values() for g in values if not math.isnan(g)]
+    sure = [layer.gamma for layer in measured if layer.low > 0]
+    noise = [v for m in measured for v in (m.gamma, m.low, m.high)]
+    scale = GammaScale.of([*(g for g in theory if g >= 0), *sure], noise=[*noise, *theory])
+    x, y = gamma_by_depth.layer_axis(last, last), scale.axis()
+    layers = gamma_by_depth.bands(scale)
+    if points is not None:
+        layers += [bar for name, g in gammas.items() for bar in _rooms(g, COLOURS[name], points, scale, x, y)]
+    for name, values in reversed(list(gammas.items())):  # dashes over solid lines, as in the law
+        layers += gamma_by_depth.curve(values, name, COLOURS[name], DASHES[name], scale, x, y)
+    if measured:
+        layers += _intervals(measured, last - len(measured), x, y)
+    seen = [Entry("measured, 95 % intervals", MEASURED, shape="circle")] if measured else []
+    rooms = [Entry("allowed", _PALE, shape="square")] if points is not None else []
+    layers += key([*_lines(list(gammas)), *rooms, *seen])
+    title = heading("The drift ratio by layer")
+    return theme.stacked(layers, gamma_by_depth.WIDTH - 60, gamma_by_depth.HEIGHT, title=title)
+
+
+def _rooms(gammas: Sequence[float], colour: str, points: int, scale: GammaScale, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    rows = [
+        {"layer": k, "position": max(g - (1 + g) / points, scale.low), "room": min(g + (1 + g) / points, scale.top)}
+        for k, g in enumerate(gammas, start=1)
+        if math.isfinite(g)
+    ]
+    base = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=14, opacity=0.3)
+    return [base.encode(x=x, y=y, y2="room:Q")]
+
+
+def _intervals(measured: Sequence[LayerMeasurement], offset: int, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    rows = [
+        {
+            "layer": offset + k,
+            "position": layer.gamma,
+            "low": layer.low if math.isfinite(layer.low) else layer.gamma,
+            "high": layer.high if math.isfinite(layer.high) else layer.gamma,
+            "name": layer.name,
+            "gamma_se": layer.gamma_se if math.isfinite(layer.gamma_se) else None,
+        }
+        for k, layer in enumerate(measured, start=1)
+    ]
+    tooltip = theme.tooltip("name|layer", "position|measured γ|.4~g", "low|95 % from|.4~g", "high|95 % to|.4~g")
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    return [
+        alt.Chart(theme.data(rows)).mark_rule(color=MEASURED, strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q"),
+        *(
+            base.mark_tick(color=MEASURED, thickness=2, width=9, orient="horizontal").encode(y=f"{end}:Q")
+            for end in ("low", "high")
+        ),
+        base.mark_point(filled=True, color=MEASURED, size=64, opacity=1, stroke="white", strokeWidth=1),
+    ]
+
+
+# -- Words ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(names: Sequence[str]) -> list[Entry]:
+    return [Entry(name, COLOURS[name], DASHES[name]) for name in names]
+
+
+def data_name(measurement: Measurement) -> str:
+    """What was measured on, where that is known."""
+    data: Any = measurement.provenance.get("data", {})
+    return str(data.get("name", "")) if isinstance(data, dict) else str(data)
