@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -404,9 +405,7 @@ class WatchedTraining(Record, Shown):
 
     def save(self, path: str | Path) -> Path:
         """Write it as one HTML file that opens offline; gives the path back."""
-        from firstguess.watch.document import write  # which draws, and loads altair
-
-        return write(self, path)
+        return importlib.import_module("firstguess.watch.document").write(self, path)  # by name: it is made of these
 
 
 def _of_one(curves: Curves) -> Mapping[str, Any]:
