@@ -396,7 +396,7 @@ def compare_readings(network: Network, data: Data, asked: KernelOptions, *, json
 
 
 def short(prediction: Prediction) -> dict[str, Any]:
-    """A sampled prediction as plain data, its law by quantiles: 10 000 draws are nobody's reading."""
+    """A sampled prediction as plain data, its distribution by quantiles: nobody reads 10 000 draws."""
     data = prediction.to_dict()
     law = prediction.guesses
     levels = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]

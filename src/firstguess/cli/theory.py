@@ -1,4 +1,4 @@
-"""`firstguess phases`, `tune`, `activations` and `coordinates`: commands on theory next to `predict`."""
+"""`firstguess phases`, `tune`, `activations` and `coordinates`: commands on theory besides `predict`."""
 
 from __future__ import annotations
 

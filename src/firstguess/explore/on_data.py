@@ -89,7 +89,7 @@ def table(found: OnData) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# What known changes make of a network of tokens, each predicted anew for random tokens (theory.md §9).
+# What known changes make of a network of tokens, each predicted for random tokens (theory.md §9).
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def changes_table(found: list[Change], classes: int) -> str:
     """One row each."""
     notes = [f"{one.name}: {one.note}" for one in found if one.note]
     rows = [list(_cells(one, classes)) for one in found]
-    whole = panels.table("change|γ|largest share|gradients, a block", rows, notes)
+    whole = panels.table("change|γ|largest share|gradients, per block", rows, notes)
     return f'{STYLE}<section id="fg-changes"><h3>What each change does</h3>{whole}</section>'
 
 

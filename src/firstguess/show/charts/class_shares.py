@@ -432,7 +432,7 @@ _PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is al
 def histogram_layers(
     histogram: Histogram, x_title: str, *, ticks: Sequence[float] | None = None, bars: str = "measured"
 ) -> list[alt.Chart]:
-    """Measured bars, laws as outlines over them, and the key."""
+    """Measured bars, distributions as outlines over them, and the key."""
     edges = histogram.edges
     marks: Any = {"tickCount": 6} if ticks is None else {"values": list(ticks)}
     ends = theme.axis([float(edges[0]), float(edges[-1])], labelExpr=theme.PERCENT, labelFlush=False, **marks)
@@ -517,7 +517,8 @@ def gamma_panel(
 ) -> alt.LayerChart:
     """Predicted γ as lines, measured γ with 95 % intervals.
 
-    With `points`, the difference that `fg.compare` allows on so many data, (1 + γ)/n, is a pale bar about each γ.
+    With `points`, the difference that `fg.compare` allows on this many data points, (1 + γ)/n, is a pale bar about each
+    γ.
     """
     last = max([len(measured), *(len(g) for g in gammas.values())])
     theory = [g for values in gammas.values() for g in values if not math.isnan(g)]
