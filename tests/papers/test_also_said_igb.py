@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 import pytest
-from firstguess_papers import igb_constants, igb_limits, igb_logits, igb_pooling, igb_ranked, igb_structure
-from firstguess_papers import igb_weight_laws as weight_laws
+from firstguess_papers import igb_blocks, igb_guesses
+from firstguess_papers import igb_blocks as weight_laws
 from firstguess_papers.judging import Number
 from firstguess_papers.registry import items
-from firstguess_papers.sweeps import beyond_flips, deep, gammas
+from firstguess_papers.tables import beyond_flips, deep, gammas
 from scipy import special
 
 import firstguess as fg
@@ -69,20 +69,20 @@ def test_even_guesses_are_nothing_beyond_coin_flips() -> None:
 def test_finite_sizes_give_the_numbers_of_theory() -> None:
     # theory.md §12, the table below (50): 600 points, rounded to four digits
     for sizes, value in {(20, 50, 200): 0.0901, (20, 100, 1000): 0.0613}.items():
-        assert igb_limits.finite_std(*sizes, 600) == pytest.approx(value, abs=6e-5)
-    assert igb_limits.finite_std(2, 100, 100, 600) == pytest.approx(0.03546410, abs=2e-8)
+        assert igb_blocks.finite_std(*sizes, 600) == pytest.approx(value, abs=6e-5)
+    assert igb_blocks.finite_std(2, 100, 100, 600) == pytest.approx(0.03546410, abs=2e-8)
 
 
-def _seen(found: float, *, sweep: str = igb_limits.WIDTHS, theory: float = 0.228) -> igb_limits.LimitRow:
-    return igb_limits.LimitRow(sweep, 4.0, "smaller size 40", "d = 40", Number(found, SURE), theory)
+def _seen(found: float, *, sweep: str = igb_blocks.WIDTHS, theory: float = 0.228) -> igb_blocks.LimitRow:
+    return igb_blocks.LimitRow(sweep, 4.0, "smaller size 40", "d = 40", Number(found, SURE), theory)
 
 
 def test_an_order_that_matters_would_be_seen() -> None:
     fine, off = _seen(0.23), _seen(0.28)
-    deep_off = _seen(0.08, sweep=igb_limits.DEPTH, theory=0.03)
-    assert igb_limits.judge([fine, _seen(0.03, sweep=igb_limits.DEPTH, theory=0.03)]).verdict == "holds"
-    assert igb_limits.judge([fine, deep_off]).verdict == "holds with a limit"
-    assert igb_limits.judge([fine, off, deep_off]).verdict == "does not hold"
+    deep_off = _seen(0.08, sweep=igb_blocks.DEPTH_LIMITS, theory=0.03)
+    assert igb_blocks.judge_limits([fine, _seen(0.03, sweep=igb_blocks.DEPTH_LIMITS, theory=0.03)]).verdict == "holds"
+    assert igb_blocks.judge_limits([fine, deep_off]).verdict == "holds with a limit"
+    assert igb_blocks.judge_limits([fine, off, deep_off]).verdict == "does not hold"
 
 
 # -- I20
@@ -96,12 +96,12 @@ def _laws(**other: float) -> tuple[dict[tuple[str, int], Number], dict[str, Numb
 
 def test_a_law_of_weights_that_matters_would_be_seen() -> None:
     plain, cured = _laws()
-    assert [e.verdict for e in weight_laws.judge(plain, cured, 0.322)] == ["holds", "holds with a limit"]
+    assert [e.verdict for e in weight_laws.judge_weights(plain, cured, 0.322)] == ["holds", "holds with a limit"]
     plain, _ = _laws(uniform=0.4)
-    first = weight_laws.judge(plain, cured, 0.322)[0]
+    first = weight_laws.judge_weights(plain, cured, 0.322)[0]
     assert (first.verdict, first.why) == ("does not hold", "another law for: uniform")
     cured[weight_laws.ENDLESS] = Number(0.01, SURE)
-    assert weight_laws.judge(plain, cured, 0.322)[1].verdict == "does not hold"
+    assert weight_laws.judge_weights(plain, cured, 0.322)[1].verdict == "does not hold"
 
 
 def test_networks_of_a_law_have_its_weights_everywhere() -> None:
@@ -114,23 +114,23 @@ def test_networks_of_a_law_have_its_weights_everywhere() -> None:
 
 def test_mean_of_pooled_nodes_by_drawing_them() -> None:
     z = np.tanh(math.sqrt(2) * np.random.default_rng(2).standard_normal((400_000, 2)).max(axis=1))
-    assert abs(igb_pooling.pooled_mean("tanh", 2) - z.mean()) < ALARM * z.std() / math.sqrt(len(z))
+    assert abs(igb_blocks.pooled_mean("tanh", 2) - z.mean()) < ALARM * z.std() / math.sqrt(len(z))
 
 
-def _blocks(tanh: float) -> list[igb_pooling.Block]:
-    def block(phi: str, pool: str, causes: bool, found: float) -> igb_pooling.Block:
-        return igb_pooling.Block(phi, pool, "", causes, Number(found, SURE), found)
+def _blocks(tanh: float) -> list[igb_blocks.Block]:
+    def block(phi: str, pool: str, causes: bool, found: float) -> igb_blocks.Block:
+        return igb_blocks.Block(phi, pool, "", causes, Number(found, SURE), found)
 
     return [
         block("tanh", "no pool", False, 0.0), block("tanh", "average of 4", False, 0.0),
-        block("tanh", "largest of 2", True, tanh), block(igb_pooling.SHIFTED, "no pool", True, 0.3),
-        block(igb_pooling.SHIFTED, "largest of 2", False, 0.0),
+        block("tanh", "largest of 2", True, tanh), block(igb_blocks.SHIFTED_POOLING, "no pool", True, 0.3),
+        block(igb_blocks.SHIFTED_POOLING, "largest of 2", False, 0.0),
     ]  # fmt: skip
 
 
 def test_pools_without_bias_would_be_seen() -> None:
-    assert [e.verdict for e in igb_pooling.judge(_blocks(0.48))] == ["holds", "holds"]
-    assert [e.verdict for e in igb_pooling.judge(_blocks(-0.01))] == ["does not hold", "does not hold"]
+    assert [e.verdict for e in igb_blocks.judge_pooling(_blocks(0.48))] == ["holds", "holds"]
+    assert [e.verdict for e in igb_blocks.judge_pooling(_blocks(-0.01))] == ["does not hold", "does not hold"]
 
 
 # -- I22
@@ -139,16 +139,16 @@ def test_pools_without_bias_would_be_seen() -> None:
 def test_a_constant_without_effect_and_a_mean_that_stays_would_be_seen() -> None:
     rising = [Number(v, SURE) for v in (0.0, 0.12, 0.48, 1.9, 7.7)]
     theory = [n.value for n in rising]
-    assert igb_constants.judge_shift(rising, theory).verdict == "holds"
-    assert igb_constants.judge_shift(rising[::-1], theory).verdict == "does not hold"
+    assert igb_blocks.judge_shift(rising, theory).verdict == "holds"
+    assert igb_blocks.judge_shift(rising[::-1], theory).verdict == "does not hold"
     flat, grows = [Number(0.0, SURE)] * 3, [Number(v, SURE) for v in (0.5, 1.0, 2.0)]
-    found = {igb_constants.PLAIN: grows, igb_constants.WHOLE: flat, igb_constants.BATCHES: flat}
-    left = {name: Number(0.5 if name == igb_constants.PLAIN else 0.01, SURE) for name in igb_constants.BLOCKS}
-    assert igb_constants.judge_centre(found, left).verdict == "holds"
-    assert igb_constants.judge_centre(found | {igb_constants.BATCHES: grows}, left).verdict == "holds with a limit"
-    assert igb_constants.judge_centre(found | {igb_constants.WHOLE: grows}, left).verdict == "does not hold"
-    left[igb_constants.WHOLE] = Number(0.2, SURE)  # γ is 0 by construction; the guesses would tell
-    assert igb_constants.judge_centre(found, left).verdict == "does not hold"
+    found = {igb_blocks.PLAIN: grows, igb_blocks.WHOLE: flat, igb_blocks.BATCHES: flat}
+    left = {name: Number(0.5 if name == igb_blocks.PLAIN else 0.01, SURE) for name in igb_blocks.BLOCKS}
+    assert igb_blocks.judge_centre(found, left).verdict == "holds"
+    assert igb_blocks.judge_centre(found | {igb_blocks.BATCHES: grows}, left).verdict == "holds with a limit"
+    assert igb_blocks.judge_centre(found | {igb_blocks.WHOLE: grows}, left).verdict == "does not hold"
+    left[igb_blocks.WHOLE] = Number(0.2, SURE)  # γ is 0 by construction; the guesses would tell
+    assert igb_blocks.judge_centre(found, left).verdict == "does not hold"
 
 
 # -- I23
@@ -160,16 +160,16 @@ def test_spread_of_the_kernel_without_draws_is_that_of_its_draws() -> None:
     assert p.covariance is not None
     drawn = p.guesses.std()
     # the error of a standard deviation of 20 000 values between 0 and 1 is below that of a Gaussian
-    assert abs(igb_structure.exact_std(np.asarray(p.covariance)) - drawn) < ALARM * drawn / math.sqrt(40_000)
+    assert abs(igb_guesses.exact_std(np.asarray(p.covariance)) - drawn) < ALARM * drawn / math.sqrt(40_000)
 
 
 def _structure(shallow: float, deeper: float, kernel: float = 0.0) -> list[str]:
-    found: dict[igb_structure.Key, Number] = {}
-    for phi in igb_structure.PHI:
-        found |= {(igb_structure.NOISE, phi, k): Number(0.2, SURE) for k in (1, 20)}
+    found: dict[igb_guesses.Key, Number] = {}
+    for phi in igb_guesses.PHI:
+        found |= {(igb_guesses.NOISE, phi, k): Number(0.2, SURE) for k in (1, 20)}
         found |= {("MNIST", phi, 1): Number(shallow, SURE), ("MNIST", phi, 20): Number(deeper, SURE)}
     known = {key: n.value + (kernel if key[0] == "MNIST" else 0.0) for key, n in found.items()}
-    return [e.verdict for e in igb_structure.judge(found, known)]
+    return [e.verdict for e in igb_guesses.judge_structure(found, known)]
 
 
 def test_structure_that_does_not_amplify_would_be_seen() -> None:
@@ -190,8 +190,8 @@ def _drawn(gamma: float, points: int = 200, inits: int = 600) -> tuple[np.ndarra
 def test_ranks_and_entropy_are_those_of_the_library() -> None:
     fractions, guesses = _drawn(1.0)
     law = {"means": [0.0] * 5, "medians": [0.3, 0.2, 0.1], "half": [0.5] * 3, "entropy": 0.0}
-    found = igb_ranked.compare("x", 1.0, fractions, law)
-    for k, mean in zip(igb_ranked.SHOWN, found.means, strict=True):
+    found = igb_guesses.compare("x", 1.0, fractions, law)
+    for k, mean in zip(igb_guesses.SHOWN, found.means, strict=True):
         theirs = guesses.kth_largest(k)
         assert mean.value == pytest.approx(theirs.mean)
         assert mean.error == pytest.approx(theirs.error)
@@ -201,19 +201,19 @@ def test_ranks_and_entropy_are_those_of_the_library() -> None:
 
 @pytest.mark.slow
 def test_ranks_drawn_from_the_law_pass_and_others_do_not() -> None:
-    law = igb_ranked.predict_ranks(1.0, 200)
-    own = igb_ranked.compare("own", 1.0, _drawn(1.0, inits=4000)[0], law)
-    other = igb_ranked.compare("other", 1.0, _drawn(6.0, inits=4000)[0], law)
-    assert [e.verdict for e in igb_ranked.judge([own])] == ["holds", "holds"]
-    assert [e.verdict for e in igb_ranked.judge([own, other])] == ["does not hold", "does not hold"]
+    law = igb_guesses.predict_ranks(1.0, 200)
+    own = igb_guesses.compare("own", 1.0, _drawn(1.0, inits=4000)[0], law)
+    other = igb_guesses.compare("other", 1.0, _drawn(6.0, inits=4000)[0], law)
+    assert [e.verdict for e in igb_guesses.judge_ranked([own])] == ["holds", "holds"]
+    assert [e.verdict for e in igb_guesses.judge_ranked([own, other])] == ["does not hold", "does not hold"]
 
 
 def test_a_law_that_is_off_limits_the_averages() -> None:
-    good = igb_ranked.Ranked(
+    good = igb_guesses.Ranked(
         "x", 1.0, [Number(0.4, SURE)], [0.4], [Number(0.5, SURE)], [0.5], Number(1.0, SURE), 1.0
     )  # fmt: skip
     off = dataclasses.replace(good, below=[Number(0.8, SURE)])
-    assert [e.verdict for e in igb_ranked.judge([good, off])] == ["holds with a limit", "holds"]
+    assert [e.verdict for e in igb_guesses.judge_ranked([good, off])] == ["holds with a limit", "holds"]
 
 
 # -- I27
@@ -221,7 +221,7 @@ def test_a_law_that_is_off_limits_the_averages() -> None:
 
 def test_numbers_of_margins_by_a_plain_loop() -> None:
     margins = np.random.default_rng(5).standard_normal((3, 400)) * 2 + np.array([[0.1], [-3.0], [1.0]])
-    found = igb_logits.numbers(margins)
+    found = igb_guesses.numbers(margins)
     for i, m in enumerate(margins.tolist()):
         mean, n = sum(m) / len(m), len(m)
         spread = math.sqrt(sum((v - mean) ** 2 for v in m) / (n - 1))
@@ -233,20 +233,20 @@ def test_numbers_of_margins_by_a_plain_loop() -> None:
         assert found["skewness"][i] == pytest.approx(sum(((v - mean) / spread) ** 3 for v in m) / n * np.sign(mean))
 
 
-def _clouds(gamma: float, seed: int, skew: bool = False) -> igb_logits.Clouds:
+def _clouds(gamma: float, seed: int, skew: bool = False) -> igb_guesses.Clouds:
     rng = np.random.default_rng([6, seed])
     y = rng.standard_normal((3000, 400))
     if skew:
         y = (rng.gamma(0.5, size=y.shape) - 0.5) / math.sqrt(0.5)
-    return igb_logits.clouds(gamma, igb_logits.numbers(y + math.sqrt(gamma) * rng.standard_normal((3000, 1))))
+    return igb_guesses.clouds(gamma, igb_guesses.numbers(y + math.sqrt(gamma) * rng.standard_normal((3000, 1))))
 
 
 def test_gaussian_clouds_pass_and_others_do_not() -> None:
-    names = list(igb_logits.NETWORKS)
+    names = list(igb_guesses.NETWORKS)
     levels = dict(zip(names, (0.0, 0.467, 2.8, 18.4), strict=True))
     good = {name: _clouds(g, i) for i, (name, g) in enumerate(levels.items())}
-    assert [e.verdict for e in igb_logits.judge(good)] == ["holds", "holds", "holds"]
+    assert [e.verdict for e in igb_guesses.judge_logits(good)] == ["holds", "holds", "holds"]
     skewed = good | {name: _clouds(levels[name], i, skew=True) for i, name in enumerate(names[1:3], start=1)}
-    assert [e.verdict for e in igb_logits.judge(skewed)][2] == "does not hold"
+    assert [e.verdict for e in igb_guesses.judge_logits(skewed)][2] == "does not hold"
     turned = dict(zip(names, list(good.values())[::-1], strict=True))
-    assert [e.verdict for e in igb_logits.judge(turned)][:2] == ["does not hold", "does not hold"]
+    assert [e.verdict for e in igb_guesses.judge_logits(turned)][:2] == ["does not hold", "does not hold"]

@@ -8,18 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import (
-    igb_constants,
-    igb_limits,
-    igb_pooling,
-    igb_weight_laws,
-    mf_boundaries,
-    mf_edge,
-    norm_activations,
-    norm_gaussian,
-    norm_groups,
-    norm_pooling,
-)
+from firstguess_papers import igb_blocks, mf_boundaries, mf_phases, norm_variants
 from firstguess_papers.items import VERDICTS, Item
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
@@ -39,32 +28,32 @@ def numbers(*values: float) -> list[Number]:
 
 def _norms() -> tuple[dict[tuple[str, str], list[Number]], dict[tuple[str, str], Number]]:
     found: dict[tuple[str, str], list[Number]] = {}
-    for phi in norm_activations.PHI:
-        bias = 0.0 if phi in norm_activations.ODD else 1.0
+    for phi in norm_variants.PHI:
+        bias = 0.0 if phi in norm_variants.ODD else 1.0
         grows = numbers(0.5 * bias, 3.0 * bias)
-        found |= {(phi, norm_activations.NONE): grows, (phi, norm_activations.LN_BEFORE): grows}
-        found[phi, norm_activations.BN_BEFORE] = numbers(0.5 * bias, 0.5 * bias)
-        found |= {(phi, place): numbers(0.0, 0.01) for place in (norm_activations.BN_AFTER, norm_activations.LN_AFTER)}
+        found |= {(phi, norm_variants.NONE): grows, (phi, norm_variants.LN_BEFORE): grows}
+        found[phi, norm_variants.BN_BEFORE] = numbers(0.5 * bias, 0.5 * bias)
+        found |= {(phi, place): numbers(0.0, 0.01) for place in (norm_variants.BN_AFTER, norm_variants.LN_AFTER)}
     return found, {key: Number(0.01, SURE) for key in found}
 
 
 def test_a_theorem_that_fails_for_an_activation_would_be_seen() -> None:
     found, left = _norms()
-    assert [e.verdict for e in norm_activations.judge(found, left)] == ["holds", "holds"]
+    assert [e.verdict for e in norm_variants.judge_activations(found, left)] == ["holds", "holds"]
     for place, values in {
-        norm_activations.BN_BEFORE: (0.5, 2.0), norm_activations.BN_AFTER: (0.0, 0.5),
-        norm_activations.LN_AFTER: (0.0, 0.5), norm_activations.LN_BEFORE: (3.0, 0.5),
+        norm_variants.BN_BEFORE: (0.5, 2.0), norm_variants.BN_AFTER: (0.0, 0.5),
+        norm_variants.LN_AFTER: (0.0, 0.5), norm_variants.LN_BEFORE: (3.0, 0.5),
     }.items():  # fmt: skip
-        entry = norm_activations.judge(found | {("GELU", place): numbers(*values)}, left)[0]
+        entry = norm_variants.judge_activations(found | {("GELU", place): numbers(*values)}, left)[0]
         assert (entry.verdict, "GELU" in entry.why) == ("does not hold", True)
-    uneven = left | {("SiLU", norm_activations.BN_AFTER): Number(0.3, SURE)}
-    assert norm_activations.judge(found, uneven)[0].verdict == "does not hold"
-    unlike = norm_activations.judge(found | {("GELU", norm_activations.LN_BEFORE): numbers(0.5, 1.0)}, left)
+    uneven = left | {("SiLU", norm_variants.BN_AFTER): Number(0.3, SURE)}
+    assert norm_variants.judge_activations(found, uneven)[0].verdict == "does not hold"
+    unlike = norm_variants.judge_activations(found | {("GELU", norm_variants.LN_BEFORE): numbers(0.5, 1.0)}, left)
     assert [e.verdict for e in unlike] == ["holds", "does not hold"]
 
 
 def test_correlation_carries_its_error() -> None:
-    found = norm_activations.correlation(Number(3.0, 1e-3))
+    found = norm_variants.correlation(Number(3.0, 1e-3))
     assert found.value == pytest.approx(0.75)
     assert found.error == pytest.approx(3.001 / 4.001 - 0.75, rel=1e-3)
 
@@ -74,23 +63,24 @@ def test_correlation_carries_its_error() -> None:
 
 def test_groups_that_are_no_layernorm_would_be_seen() -> None:
     found = {(name, place): numbers(0.5, 3.0) if place == "before" else numbers(0.0, 0.0)
-             for name in norm_groups.GROUPS for place in ("before", "after")}  # fmt: skip
-    assert norm_groups.judge_groups(found).verdict == "holds"
+             for name in norm_variants.GROUPS for place in ("before", "after")}  # fmt: skip
+    assert norm_variants.judge_groups(found).verdict == "holds"
     assert (
-        norm_groups.judge_groups(found | {("groups of 2", "before"): numbers(1.0, 3.5)}).verdict == "holds with a limit"
+        norm_variants.judge_groups(found | {("groups of 2", "before"): numbers(1.0, 3.5)}).verdict
+        == "holds with a limit"
     )
     for place, values in (("before", (3.0, 0.5)), ("after", (0.0, 1.0))):
-        assert norm_groups.judge_groups(found | {("groups of 8", place): numbers(*values)}).verdict == "does not hold"
+        assert norm_variants.judge_groups(found | {("groups of 8", place): numbers(*values)}).verdict == "does not hold"
 
 
 def test_instancenorm_is_compared_with_both_norms() -> None:
-    found = {(name, "after"): numbers(0.0, 0.0) for name in norm_groups.IMAGE}
-    found |= {(norm_groups.LAYER, "before"): numbers(0.5, 1.5), (norm_groups.BATCH, "before"): numbers(0.5, 0.5)}
-    own = (norm_groups.INSTANCE, "before")
-    assert norm_groups.judge_instance(found | {own: numbers(0.5, 1.5)}).verdict == "holds"
-    as_batch = norm_groups.judge_instance(found | {own: numbers(0.5, 0.5)})
+    found = {(name, "after"): numbers(0.0, 0.0) for name in norm_variants.IMAGE}
+    found |= {(norm_variants.LAYER, "before"): numbers(0.5, 1.5), (norm_variants.BATCH, "before"): numbers(0.5, 0.5)}
+    own = (norm_variants.INSTANCE, "before")
+    assert norm_variants.judge_instance(found | {own: numbers(0.5, 1.5)}).verdict == "holds"
+    as_batch = norm_variants.judge_instance(found | {own: numbers(0.5, 0.5)})
     assert (as_batch.verdict, "as BatchNorm" in as_batch.why) == ("does not hold", True)
-    neither = norm_groups.judge_instance(found | {own: numbers(0.5, 1.0)})
+    neither = norm_variants.judge_instance(found | {own: numbers(0.5, 1.0)})
     assert (neither.verdict, "as BatchNorm" in neither.why) == ("does not hold", False)
 
 
@@ -98,45 +88,45 @@ def test_instancenorm_is_compared_with_both_norms() -> None:
 
 
 def test_pools_and_inputs_that_matter_would_be_seen() -> None:
-    flat = {pool: numbers(1.0, 1.0) for pool in norm_pooling.POOLS}
-    theory = dict.fromkeys(norm_pooling.POOLS, 1.0)
+    flat = {pool: numbers(1.0, 1.0) for pool in norm_variants.POOLS}
+    theory = dict.fromkeys(norm_variants.POOLS, 1.0)
     plain = numbers(0.5, 3.0)
-    assert norm_pooling.judge_pools(flat, theory, plain).verdict == "holds"
-    assert norm_pooling.judge_pools(flat, theory | {"no pool": 2.0}, plain).verdict == "holds with a limit"
+    assert norm_variants.judge_pools(flat, theory, plain).verdict == "holds"
+    assert norm_variants.judge_pools(flat, theory | {"no pool": 2.0}, plain).verdict == "holds with a limit"
     assert (
-        norm_pooling.judge_pools(flat | {"largest of 2": numbers(1.0, 2.0)}, theory, plain).verdict == "does not hold"
+        norm_variants.judge_pools(flat | {"largest of 2": numbers(1.0, 2.0)}, theory, plain).verdict == "does not hold"
     )
-    even = {key: numbers(0.0, 0.0) for key in norm_pooling.INPUTS}
-    left = {key: Number(0.0, SURE) for key in norm_pooling.INPUTS}
-    assert norm_pooling.judge_inputs(even, left).verdict == "holds"
-    off = norm_pooling.judge_inputs(even, left | {(3.0, 1.0): Number(0.2, SURE)})
+    even = {key: numbers(0.0, 0.0) for key in norm_variants.INPUTS}
+    left = {key: Number(0.0, SURE) for key in norm_variants.INPUTS}
+    assert norm_variants.judge_inputs(even, left).verdict == "holds"
+    off = norm_variants.judge_inputs(even, left | {(3.0, 1.0): Number(0.2, SURE)})
     assert (off.verdict, off.why) == ("does not hold", "not even: mean 3, spread 1")
 
 
 # -- N19
 
 
-def _shapes(kurtosis: float, skewness: float = 0.1) -> list[norm_gaussian.Shape]:
-    return [norm_gaussian.Shape(Number(skewness, SURE), Number(kurtosis, SURE))] * 2
+def _shapes(kurtosis: float, skewness: float = 0.1) -> list[norm_variants.Shape]:
+    return [norm_variants.Shape(Number(skewness, SURE), Number(kurtosis, SURE))] * 2
 
 
 def test_nodes_that_are_not_gaussian_would_be_seen() -> None:
-    found = {(name, width): _shapes(0.7 if width == 20 else 0.6) for name in norm_gaussian.DATA for width in (20, 320)}
-    found |= {(norm_gaussian.BLOB, 320): _shapes(0.1)}
-    assert [e.verdict for e in norm_gaussian.judge(found)] == ["holds", "holds"]
-    heavy = found | {(norm_gaussian.DIGITS, 320): _shapes(-1.5)}
-    assert norm_gaussian.judge(heavy)[0].verdict == "holds with a limit"
+    found = {(name, width): _shapes(0.7 if width == 20 else 0.6) for name in norm_variants.DATA for width in (20, 320)}
+    found |= {(norm_variants.BLOB, 320): _shapes(0.1)}
+    assert [e.verdict for e in norm_variants.judge_gaussian(found)] == ["holds", "holds"]
+    heavy = found | {(norm_variants.DIGITS, 320): _shapes(-1.5)}
+    assert norm_variants.judge_gaussian(heavy)[0].verdict == "holds with a limit"
     for bad in (_shapes(1.5), _shapes(0.1, skewness=0.5)):
-        assert norm_gaussian.judge(found | {(norm_gaussian.BLOB, 320): bad})[0].verdict == "does not hold"
-    cured = found | {(norm_gaussian.SPARSE, 320): _shapes(0.0)}
-    assert norm_gaussian.judge(cured)[1].verdict == "does not hold"
+        assert norm_variants.judge_gaussian(found | {(norm_variants.BLOB, 320): bad})[0].verdict == "does not hold"
+    cured = found | {(norm_variants.SPARSE, 320): _shapes(0.0)}
+    assert norm_variants.judge_gaussian(cured)[1].verdict == "does not hold"
 
 
 def test_shapes_are_those_of_the_nodes() -> None:
     """The first layer: kurtosis of w·x over the data is that of its own sum, node by node (unbiased, as G₂)."""
     x = np.random.default_rng(7).exponential(size=(300, 8)).astype(np.float32) - 1
     m = fg.measure("dense > relu > dense", x, inits=200, width=40, probe="weights", moments=4)
-    found = norm_gaussian.shapes(m)
+    found = norm_variants.shapes(m)
     assert len(found) == 1
     w = np.random.default_rng(8).standard_normal((8, 8000))
     u = x @ w
@@ -152,9 +142,11 @@ def test_shapes_are_those_of_the_nodes() -> None:
 
 def test_the_edge_as_largest_would_be_seen() -> None:
     def judged(order: Any) -> list[str]:
-        found = {(phi, m, k): Number(order(m), SURE) for phi in mf_edge.PHI for m in mf_edge.MULTIPLES for k in (5, 40)}
-        limits = {(phi, m): (math.inf if m <= 1 else 0.5, m) for phi in mf_edge.PHI for m in mf_edge.MULTIPLES}
-        return [e.verdict for e in mf_edge.judge(found, limits)]
+        found = {
+            (phi, m, k): Number(order(m), SURE) for phi in mf_phases.PHI for m in mf_phases.MULTIPLES for k in (5, 40)
+        }
+        limits = {(phi, m): (math.inf if m <= 1 else 0.5, m) for phi in mf_phases.PHI for m in mf_phases.MULTIPLES}
+        return [e.verdict for e in mf_phases.judge(found, limits)]
 
     assert judged(lambda m: -abs(m - 1)) == ["holds", "holds"]
     assert judged(lambda m: -m) == ["does not hold", "holds"]
@@ -162,10 +154,10 @@ def test_the_edge_as_largest_would_be_seen() -> None:
 
 
 def test_logarithms_carry_their_error() -> None:
-    found = mf_edge.log10(Number(1000.0, 1.0))
+    found = mf_phases.log10(Number(1000.0, 1.0))
     assert found.value == pytest.approx(3.0)
     assert found.error == pytest.approx(math.log10(1001) - 3.0, rel=1e-3)
-    assert math.isnan(mf_edge.log10(Number(-1.0, 1.0)).value)
+    assert math.isnan(mf_phases.log10(Number(-1.0, 1.0)).value)
 
 
 def test_variances_of_other_phases_would_be_seen() -> None:
@@ -221,9 +213,9 @@ class Tiny(Run):
 @pytest.mark.parametrize(
     "item",
     [
-        igb_constants.constants, igb_pooling.pooling, igb_weight_laws.weight_laws, norm_activations.activations,
-        norm_groups.groups, norm_pooling.pooling, norm_gaussian.gaussian,
-        pytest.param(igb_limits.limits, marks=pytest.mark.slow),
+        igb_blocks.constants, igb_blocks.pooling, igb_blocks.weight_laws, norm_variants.activations,
+        norm_variants.groups, norm_variants.pooling, norm_variants.gaussian,
+        pytest.param(igb_blocks.limits, marks=pytest.mark.slow),
     ],
     ids=lambda i: i.id,
 )  # fmt: skip

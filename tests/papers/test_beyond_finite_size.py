@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firstguess_papers import beyond_finite_size as b9
+from firstguess_papers import beyond as b9
 from firstguess_papers.norm import network
 
 import firstguess as fg

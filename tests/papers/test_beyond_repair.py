@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import beyond_repair as arms
 from firstguess_papers import beyond_repair as item
-from firstguess_papers import repair_arms as arms
+from firstguess_papers.beyond_repair import HEAD, INSIDE, LEAKY, NAMES, PLAIN, RESIDUAL, SHALLOW, Setting
 from firstguess_papers.claims import CLAIMS
 from firstguess_papers.registry import items
-from firstguess_papers.repair_arms import HEAD, INSIDE, LEAKY, NAMES, PLAIN, RESIDUAL, SHALLOW, Setting
 from firstguess_papers.training_pieces import Arm
 
 from firstguess.data import Data

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import beyond_shared_tokens as shared
+from firstguess_papers import beyond_tokens as shared
 from firstguess_papers import beyond_tokens as tokens
 from firstguess_papers import token_networks as drawing
 from firstguess_papers.items import VERDICTS, Item

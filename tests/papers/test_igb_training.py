@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import igb_large_rate, igb_small_rate, igb_window
+from firstguess_papers import igb_training
 from firstguess_papers.bias_mode import BiasModes, bias_modes, hand_overs
 from firstguess_papers.judging import Number, verdict
 from firstguess_papers.norm_geometry import descend
@@ -27,7 +27,7 @@ def test_the_bias_mode_of_a_linear_model_is_the_formula(tmp_path: Path) -> None:
     """f = Wx + b: ∇ of the mean of f₁ − f₀ is (x̄, 1) and (−x̄, −1), so λ_b = ‖x̄‖² + 1, whatever the weights."""
     from torch import nn
 
-    run = tiny(igb_small_rate.fig14, tmp_path, {})
+    run = tiny(igb_training.fig14, tmp_path, {})
     x = fg.data.as_data((np.random.default_rng(1).standard_normal((30, 4)).astype(np.float32) + 1, np.arange(30) % 2))
     found = bias_modes(run, lambda: nn.Linear(4, 2), x, name="linear", draws=3, weight_var=2.0)
     np.testing.assert_allclose(found.eigenvalue, float(np.sum(x.x.mean(axis=0) ** 2) + 1), rtol=1e-5)
@@ -68,7 +68,7 @@ def test_hand_overs_are_counted_until_divergence() -> None:
 
 def test_hand_overs_and_recalls_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     """Fig 15's MLP arm, at a rate beyond its threshold, against one torch loop a network."""
-    run = tiny(igb_large_rate.fig15, tmp_path, {})
+    run = tiny(igb_training.fig15, tmp_path, {})
     x = fg.data.two_blobs(15, 20, seed=3)
     net, looks = "dense(weight_var=2) > relu > dense(weight_var=2)", list(range(9))
     arm = trained(run, net, x, label="mlp", inits=4, width=50, optimizer="gd", lr=0.05, steps=looks)
@@ -91,30 +91,30 @@ def test_hand_overs_and_recalls_are_those_of_a_plain_loop(tmp_path: Path) -> Non
 def test_fig14_can_fail() -> None:
     low, high = [0.05, 0.05, 0.05, 0.1, 0.15, 0.3, 0.5, 0.7], [0.95, 0.95, 0.95, 0.9, 0.85, 0.75, 0.65, 0.7]
     split, even = arm_of(_STEPS, around(high), around(low)), arm_of(_STEPS, around([0.55] * 8), around([0.45] * 8))
-    assert verdict(igb_small_rate.judged(split, even, 10)) == "holds"
-    assert verdict(igb_small_rate.judged(even, split, 10)) == "does not hold"
-    assert verdict(igb_small_rate.judged(split, split, 10)) == "does not hold"
+    assert verdict(igb_training.judged_small(split, even, 10)) == "holds"
+    assert verdict(igb_training.judged_small(even, split, 10)) == "does not hold"
+    assert verdict(igb_training.judged_small(split, split, 10)) == "does not hold"
     few = arm_of(_STEPS, around(high, 5), around(low, 5))
-    assert verdict(igb_small_rate.judged(few, even, 10)) == "not tested"  # five networks decide nothing
+    assert verdict(igb_training.judged_small(few, even, 10)) == "not tested"  # five networks decide nothing
 
 
 def test_fig15_can_fail() -> None:
     swings, calm = around([0.95, 0.05] * 4), around([0.6] * 8)
     one, two = arm_of(_STEPS, swings, 1 - swings), arm_of(_STEPS, calm, 1.2 - calm)
-    assert igb_large_rate.handed(one) == Number(7.0, 0.0)
-    assert igb_large_rate.handed(one, last=3).value == 3.0
-    assert verdict(igb_large_rate.judged(one, two)) == "holds"
-    assert verdict(igb_large_rate.judged(two, one)) == "does not hold"
+    assert igb_training.handed(one) == Number(7.0, 0.0)
+    assert igb_training.handed(one, last=3).value == 3.0
+    assert verdict(igb_training.judged_large(one, two)) == "holds"
+    assert verdict(igb_training.judged_large(two, one)) == "does not hold"
     none, some = Number(0.0), Number(3.0, 0.1)
-    assert verdict(igb_large_rate.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: some})) == "holds"
-    assert verdict(igb_large_rate.thresholds({0.5: some, 1.5: some}, {1.5: none, 3.0: some})) == "does not hold"
-    assert verdict(igb_large_rate.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: none})) == "does not hold"
+    assert verdict(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: some})) == "holds"
+    assert verdict(igb_training.thresholds({0.5: some, 1.5: some}, {1.5: none, 3.0: some})) == "does not hold"
+    assert verdict(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: none})) == "does not hold"
 
 
 def test_window_by_hand() -> None:
     """Between 0.5 and 0.9 the line of 90 % is at 0.86: a rise over one decade is above it for a tenth of that."""
-    assert igb_window.window([0.1, 1.0, 10.0], np.array([0.5, 0.9, 0.9])) == pytest.approx(1.1)
-    assert igb_window.window([0.1, 1.0, 10.0], np.array([0.9, 0.5, 0.9])) == pytest.approx(0.2)
+    assert igb_training.window([0.1, 1.0, 10.0], np.array([0.5, 0.9, 0.9])) == pytest.approx(1.1)
+    assert igb_training.window([0.1, 1.0, 10.0], np.array([0.9, 0.5, 0.9])) == pytest.approx(0.2)
 
 
 def _by_rate(ends: dict[float, float], gap: float = 0.0, networks: int = 12) -> dict[float, Any]:
@@ -132,17 +132,17 @@ def _by_rate(ends: dict[float, float], gap: float = 0.0, networks: int = 12) -> 
 def test_window_and_ends_can_fail() -> None:
     wide = _by_rate({0.1: 0.8, 1.0: 0.8, 10.0: 0.8})
     narrow = _by_rate({0.1: 0.5, 1.0: 0.8, 10.0: 0.5})
-    widths = [igb_window.window_of(arms, 1.0, 10) for arms in (narrow, wide, wide)]
+    widths = [igb_training.window_of(arms, 1.0, 10) for arms in (narrow, wide, wide)]
     assert widths[1].value == pytest.approx(2.0)
     assert widths[0].value < 0.5
-    names = list(igb_window.ARMS)
-    assert igb_window.narrower(dict(zip(names, widths, strict=True))) == [True, True]
-    assert igb_window.narrower(dict(zip(names, widths[::-1], strict=True))) == [False, False]
-    assert igb_window.best(narrow) == 1.0
-    assert igb_window.ends(wide, wide)[1] == [True, True]
-    assert igb_window.ends(wide, _by_rate({1.0: 0.7}))[1] == [False, True]
-    assert igb_window.ends(wide, _by_rate({1.0: 0.8}, gap=0.2))[1] == [True, False]
-    assert math.isnan(igb_window.window_of(_by_rate({0.1: 0.5, 1.0: 0.8}, networks=5), 1.0, 10).error)
+    names = list(igb_training.ARMS)
+    assert igb_training.narrower(dict(zip(names, widths, strict=True))) == [True, True]
+    assert igb_training.narrower(dict(zip(names, widths[::-1], strict=True))) == [False, False]
+    assert igb_training.best(narrow) == 1.0
+    assert igb_training.ends(wide, wide)[1] == [True, True]
+    assert igb_training.ends(wide, _by_rate({1.0: 0.7}))[1] == [False, True]
+    assert igb_training.ends(wide, _by_rate({1.0: 0.8}, gap=0.2))[1] == [True, False]
+    assert math.isnan(igb_training.window_of(_by_rate({0.1: 0.5, 1.0: 0.8}, networks=5), 1.0, 10).error)
 
 
 # -- Whole items, tiny: two networks an arm leave every claim untested
@@ -150,7 +150,7 @@ def test_window_and_ends_can_fail() -> None:
 
 def test_fig14_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(half=12, steps=6, short=3, inits=2, draws=12)
-    outcome = igb_small_rate.fig14.function(tiny(igb_small_rate.fig14, tmp_path, sizes))
+    outcome = igb_training.fig14.function(tiny(igb_training.fig14, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested"]
     assert outcome.charts["recall"].to_dict()["title"]["text"][0].startswith("A small learning rate")
     assert len(outcome.tables["curves"]["step"]) > 20
@@ -158,15 +158,15 @@ def test_fig14_runs_tiny(tmp_path: Path) -> None:
 
 def test_fig15_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=20, steps=12, inits=2, draws=3, width=20, biased=2)
-    outcome = igb_large_rate.fig15.function(tiny(igb_large_rate.fig15, tmp_path, sizes))
+    outcome = igb_training.fig15.function(tiny(igb_training.fig15, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     for chart in outcome.charts.values():
         assert chart.to_dict()["title"]["text"]
-    assert outcome.tables["rates"]["factor"][: len(igb_large_rate.FACTORS)] == list(igb_large_rate.FACTORS)
+    assert outcome.tables["rates"]["factor"][: len(igb_training.FACTORS_LARGE)] == list(igb_training.FACTORS_LARGE)
 
 
 def test_window_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=12, held=20, width=30, steps=8, inits=2, draws=4)
-    outcome = igb_window.rates.function(tiny(igb_window.rates, tmp_path, sizes))
+    outcome = igb_training.rates.function(tiny(igb_training.rates, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     assert outcome.charts["window"].to_dict()["title"]["text"][0].startswith("Accuracy at the end")

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import mf_training, mf_vit_training
+from firstguess_papers import mf_training, mf_vit
 from firstguess_papers import training_speed as speed
 from firstguess_papers.claims import CLAIMS
-from firstguess_papers.phase_sweeps import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
 from firstguess_papers.registry import items
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_speed import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
 from torch import nn
 
 import firstguess as fg
@@ -252,8 +252,8 @@ def test_a_tiny_sweep_gives_entries_tables_and_figures(tmp_path: Path, monkeypat
 def test_the_plain_transformers_rate_is_that_of_its_common_mode(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = Data(rng.standard_normal((6, 3, 32, 32)).astype(np.float32), np.arange(6) % 2)
-    run = _run(tmp_path, mf_vit_training.vit_training)
-    found = mf_vit_training._eigenvalue(run, x, weight_var=1.2, blocks=1, width=6, batch=6)
+    run = _run(tmp_path, mf_vit.vit_training)
+    found = mf_vit._eigenvalue(run, x, weight_var=1.2, blocks=1, width=6, batch=6)
     from firstguess_papers.vanilla_vit import VanillaViT
 
     squares = []
@@ -266,7 +266,7 @@ def test_the_plain_transformers_rate_is_that_of_its_common_mode(tmp_path: Path) 
 
 
 def test_plain_transformers_of_all_phases_share_their_directions() -> None:
-    ordered, chaotic = (mf_vit_training.factory(width=6, blocks=1, weight_var=v) for v in (0.5, 2.0))
+    ordered, chaotic = (mf_vit.factory(width=6, blocks=1, weight_var=v) for v in (0.5, 2.0))
     torch.manual_seed(3)
     one = ordered()
     torch.manual_seed(3)

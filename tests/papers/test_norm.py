@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import norm, norm_batch, norm_depth, norm_large, norm_rmsnorm
+from firstguess_papers import norm, norm_batch, norm_depth, norm_large
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Item
 from firstguess_papers.judging import Number
@@ -162,7 +162,7 @@ def test_without_data_items_are_skipped_with_a_reason(item: Item, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "item", [norm.fig3, norm_depth.depth, norm_depth.batchnorm_layernorm, norm_rmsnorm.rmsnorm, norm_batch.fig_e1],
+    "item", [norm.fig3, norm_depth.depth, norm_depth.batchnorm_layernorm, norm_depth.rmsnorm, norm_batch.fig_e1],
     ids=lambda i: i.id,
 )  # fmt: skip
 def test_items_without_data_decide_in_a_quick_run(item: Item, tmp_path: Path) -> None:

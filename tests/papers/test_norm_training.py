@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import norm_deep, norm_filtered, norm_large_training, norm_placement
+from firstguess_papers import norm_large_training, norm_starts
 from firstguess_papers.items import Outcome
 from firstguess_papers.norm import PLACES
-from firstguess_papers.norm_filtered import NEUTRAL, PREJUDICED, Both
 from firstguess_papers.norm_large_training import AFTER, BEFORE, Setting
 from firstguess_papers.norm_models import Model
-from firstguess_papers.norm_placement import NORMS, Placed
+from firstguess_papers.norm_starts import NEUTRAL, NORMS, PREJUDICED, Both, Placed
 from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.training_pieces import Arm
@@ -64,26 +63,28 @@ def test_claims_on_training_have_their_items() -> None:
 
 def test_an_optimizer_effect_is_seen_as_one() -> None:
     adam, descent = _both(0.05, 0.03, 0.3), _both(0.05, 0.05, 0.0)
-    assert _verdicts(norm_filtered.judged(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
-    assert "it is Adam's" in norm_filtered.judged(adam, descent)[0].why
-    unknown = norm_filtered.judged(adam, _both(0.05, 1e-4, 0.0))[0]  # under descent prejudiced starts never learn
+    assert _verdicts(norm_starts.judged_filtered(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
+    assert "it is Adam's" in norm_starts.judged_filtered(adam, descent)[0].why
+    unknown = norm_starts.judged_filtered(adam, _both(0.05, 1e-4, 0.0))[
+        0
+    ]  # under descent prejudiced starts never learn
     assert unknown.verdict == "holds with a limit"
     assert unknown.why.startswith("not decided under plain descent")
 
 
 def test_the_claim_holds_where_both_optimizers_agree() -> None:
     both = _both(0.05, 0.03, 0.3)
-    assert _verdicts(norm_filtered.judged(both, both)) == ["holds", "holds", "does not hold", "holds"]
+    assert _verdicts(norm_starts.judged_filtered(both, both)) == ["holds", "holds", "does not hold", "holds"]
 
 
 def test_opposite_starts_do_not_hold() -> None:
     adam = _both(0.03, 0.05, -0.2, predicted=0.01)
-    assert _verdicts(norm_filtered.judged(adam, _both(0.05, 0.05, 0.0))) == ["does not hold"] * 4
+    assert _verdicts(norm_starts.judged_filtered(adam, _both(0.05, 0.05, 0.0))) == ["does not hold"] * 4
 
 
 def test_starts_that_never_learn_are_not_tested() -> None:
     never = _both(0.05, 1e-4, 0.3)
-    assert _verdicts(norm_filtered.judged(never, never)) == ["not tested"] * 4
+    assert _verdicts(norm_starts.judged_filtered(never, never)) == ["not tested"] * 4
 
 
 def _placed(depth: int, *, before: float, after: float, batch: float = 0.05, layer: float = 0.05) -> Placed:
@@ -97,33 +98,33 @@ def _placed(depth: int, *, before: float, after: float, batch: float = 0.05, lay
 
 def test_norms_after_behave_as_neutral_and_layernorm_gains_most() -> None:
     found = [_placed(1, before=0.8, after=0.5, layer=0.03), _placed(5, before=0.9, after=0.5, layer=0.02)]
-    assert _verdicts(norm_placement.judged(found)) == ["holds"] * 4
+    assert _verdicts(norm_starts.judged_placement(found)) == ["holds"] * 4
 
 
 def test_batchnorm_that_gains_more_contradicts_it() -> None:
     found = [_placed(1, before=0.8, after=0.5, batch=0.02)]
-    third = norm_placement.judged(found)[2]
+    third = norm_starts.judged_placement(found)[2]
     assert third.verdict == "does not hold"
     assert "no bias mode" in third.why
 
 
 def test_norms_the_wrong_way_round_do_not_hold() -> None:
     found = [_placed(1, before=0.5, after=0.8)]
-    assert _verdicts(norm_placement.judged(found))[:2] == ["does not hold", "does not hold"]
+    assert _verdicts(norm_starts.judged_placement(found))[:2] == ["does not hold", "does not hold"]
 
 
-def _size(points: int, prejudiced: float, gap: float) -> norm_deep.Size:
-    return norm_deep.Size(points, {NEUTRAL: made(0.05), PREJUDICED: made(prejudiced, gap, share=0.99)})
+def _size(points: int, prejudiced: float, gap: float) -> norm_starts.Size:
+    return norm_starts.Size(points, {NEUTRAL: made(0.05), PREJUDICED: made(prejudiced, gap, share=0.99)})
 
 
 def test_overlap_with_many_points_only_is_a_limit() -> None:
     many, few = _size(4000, 0.05, 0.5), _size(400, 0.02, 0.5)
-    assert _verdicts(norm_deep.judged(many, few, 20)) == ["holds", "holds with a limit"]
+    assert _verdicts(norm_starts.judged_deep(many, few, 20)) == ["holds", "holds with a limit"]
 
 
 def test_curves_together_and_accuracies_apart_contradict_it() -> None:
     many, few = _size(4000, 0.02, 0.0), _size(400, 0.05, 0.0)
-    assert _verdicts(norm_deep.judged(many, few, 20)) == ["does not hold", "does not hold"]
+    assert _verdicts(norm_starts.judged_deep(many, few, 20)) == ["does not hold", "does not hold"]
 
 
 def _setting(before: float, after: float, *, shift: float = 0.0, shares: tuple[float, float] = (0.9, 0.5)) -> Setting:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import norm_arms, norm_large, norm_true_size
+from firstguess_papers import norm_large, norm_true_size
 from firstguess_papers.execute import run_item
 from firstguess_papers.norm_models import Model, Place
 from firstguess_papers.norm_true_size import ResNet, Swin
@@ -125,7 +125,7 @@ def test_kaiming_keeps_its_variances() -> None:
 def test_one_network_is_read_as_a_plain_loop_does() -> None:
     net = Swin((2, 2), 8, (2, 4), 7, 64, 5)
     x = IMAGES.float().repeat(20, 1, 1, 1) + torch.randn(120, 3, 64, 64, generator=torch.Generator().manual_seed(4))
-    found = norm_arms.measured(net, x, ("before", "after"), "Kaiming", 9)
+    found = norm_large.measured(net, x, ("before", "after"), "Kaiming", 9)
     weights = net.draw("Kaiming", 9)
     for index, place in enumerate(("before", "after")):
         u = net.logits(x, weights, place).double().numpy()  # type: ignore[arg-type] # all at once; `measured` cuts
@@ -142,7 +142,7 @@ def test_one_network_is_read_as_a_plain_loop_does() -> None:
 def test_gamma_of_an_ensemble_has_the_error_of_its_spread() -> None:
     """1000 ensembles of 50 pairs: the estimates scatter as much as they say (15 % is 6.7 s.e. of a deviation)."""
     rng = np.random.default_rng(8)
-    found = [norm_arms.ratio(rng.gamma(4, 0.5, 50), rng.gamma(4, 0.25, 50)) for _ in range(1000)]
+    found = [norm_large.ratio(rng.gamma(4, 0.5, 50), rng.gamma(4, 0.25, 50)) for _ in range(1000)]
     scatter = float(np.std([one.value for one in found]))
     assert np.mean([one.error for one in found]) == pytest.approx(scatter, rel=0.15)
     assert np.mean([one.value for one in found]) == pytest.approx(2.0, abs=6 * scatter / 30)
@@ -151,8 +151,8 @@ def test_gamma_of_an_ensemble_has_the_error_of_its_spread() -> None:
 def test_the_full_item_goes_through_with_small_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = Data(np.random.default_rng(1).standard_normal((40, 3, 32, 32)))
     monkeypatch.setattr(Run, "data", lambda *_a, **_k: images)
-    monkeypatch.setattr(norm_arms, "ResNet", lambda classes: ResNet((1, 1), (16, 32), 8, classes))
-    monkeypatch.setattr(norm_arms, "Swin", lambda side, classes: Swin((1, 1), 8, (2, 4), 7, side, classes))
+    monkeypatch.setattr(norm_large, "ResNet", lambda classes: ResNet((1, 1), (16, 32), 8, classes))
+    monkeypatch.setattr(norm_large, "Swin", lambda side, classes: Swin((1, 1), 8, (2, 4), 7, side, classes))
     record = run_item(norm_large.fig_g9, tmp_path)
     assert record.status == "done", record.reason
     assert [entry.claim for entry in record.entries] == ["N10", "N10"]

@@ -14,7 +14,7 @@ PACKAGE = Path(firstguess_papers.__file__).parent
 PUBLIC = ("firstguess", "firstguess.data", "firstguess.figures", "firstguess.schedules", "firstguess.watch")
 # charts whose title names what is shown, or numbers, and states no finding: how many in a file
 NEUTRAL = dict.fromkeys(
-    ("beyond_finite_size.py", "igb_activations.py", "igb_classes.py", "norm_batch.py", "norm_depth.py"), 1
+    ("beyond.py", "igb_activations.py", "igb_centers.py", "norm_batch.py", "norm_depth.py"), 1
 )
 
 

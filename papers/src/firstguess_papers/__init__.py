@@ -7,10 +7,10 @@ its name (`igb.py`, `igb_images.py`, …); nothing has to be registered by hand.
 | file | what lives there |
 |---|---|
 | `items.py` | `Item` with its sizes, `Entry`, `Outcome`, titles that follow verdicts, the decorator `item` |
-| `measured.py` | items that are data: cells to measure, quantities, checks, charts |
+| `measured.py` | items that are data: cells to measure or train, quantities, checks, charts |
 | `running.py` | `Run`: sizes, data, pieces that survive an interruption and that others may compute |
 | `judging.py` | numbers with errors, three-valued checks, verdicts |
-| `tables.py`, `sweeps.py` | what items share: numbers of measurements, γ by layer, series of them |
+| `tables.py`, `charts.py` | what items share: numbers of measurements, γ by layer, lines of tables, charts of them |
 | `training_pieces.py` | trainings and predictions of them as pieces |
 | `nodes.py` | plain networks, node by node |
 | `claims.py` | the claims, in our words |

@@ -12,10 +12,10 @@ import numpy as np
 
 from firstguess import Network, Stand, figures, predict, tune
 from firstguess_papers import library
+from firstguess_papers.beyond_repair import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
 from firstguess_papers.library import stand
-from firstguess_papers.repair_arms import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Array

@@ -13,8 +13,7 @@ from firstguess_papers.charts import points
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Number, Truth, above, all_of, same, stated
 from firstguess_papers.measured import Cell, Found, Tested, measured
-from firstguess_papers.sweeps import deep
-from firstguess_papers.tables import gamma, largest, law_panel, share, std
+from firstguess_papers.tables import deep, gamma, largest, law_panel, share, std
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
 POOLED = "ReLU + max-pool of 4"

@@ -14,11 +14,10 @@ from firstguess_papers.judging import Number, Truth, all_of, entry
 from firstguess_papers.mf_first_steps import overshoot
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.mf_training import BATCH, PHASES
-from firstguess_papers.phase_sweeps import EDGE
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Array, predicted, trained
-from firstguess_papers.training_speed import SAME_SCORE, less, more, number, part_of, scores, with_held_out
+from firstguess_papers.training_speed import EDGE, SAME_SCORE, less, more, number, part_of, scores, with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data

@@ -10,21 +10,24 @@ import numpy as np
 from firstguess import FirstguessError
 from firstguess_papers.items import Outcome, item
 from firstguess_papers.mf_simulation import BIAS_VAR, Setting, mf_settings
-from firstguess_papers.phase_sweeps import (  # fmt: skip
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import Arm, predicted, trained
+from firstguess_papers.training_speed import (
     BIASED,
     EDGE,
     NEUTRAL,
     ORDERED,
     Sweep,
+    few_looks,
     judged,
+    part_of,
     phases_chart,
     phases_title,
+    relabelled,
     summary_rows,
-)
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import Arm, predicted, trained
-from firstguess_papers.training_speed import few_looks, part_of, relabelled, with_held_out
+    with_held_out,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from firstguess.data import Data

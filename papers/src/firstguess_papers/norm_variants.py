@@ -1,0 +1,488 @@
+"""NORM on other activations (§4.1), norms (§2), pools and inputs (App. E), and where nodes are Gaussian (App. D)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import firstguess as fg
+from firstguess_papers.charts import dots, lines
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
+from firstguess_papers.library import SKEWED, TAILED
+from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Found as Result
+from firstguess_papers.running import Run
+from firstguess_papers.tables import EVEN, FLIPS, beyond_flips, deep, failing, gammas, layer_lines
+
+if TYPE_CHECKING:
+    from firstguess import Measurement
+
+PHI = {"ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "sigmoid": "sigmoid", "tanh": "tanh"}
+ODD = ("tanh",)
+NONE, BN_BEFORE, LN_BEFORE, BN_AFTER, LN_AFTER = (
+    "no norm", "BatchNorm before", "LayerNorm before", "BatchNorm after", "LayerNorm after"
+)  # fmt: skip
+PLACES = {
+    NONE: "{}", BN_BEFORE: "batchnorm > {}", LN_BEFORE: "layernorm > {}", BN_AFTER: "{} > batchnorm",
+    LN_AFTER: "{} > layernorm",
+}  # fmt: skip
+DEPTH = 5
+Found_activations = Mapping[tuple[str, str], Sequence[Number]]  # (activation, place) -> γ behind 1, 2, … layers
+Left = Mapping[tuple[str, str], Number]  # the largest of ten fractions beyond coin flips, behind all layers
+
+
+def room(gamma: float) -> float:
+    """A difference of γ that does not matter: 15 % and 0.02."""
+    return 0.02 + 0.15 * abs(gamma)
+
+
+def theorems(found: Found_activations, left: Left) -> dict[str, dict[str, Truth]]:
+    """Each theorem, activation by activation."""
+    biased = [phi for phi in PHI if phi not in ODD]
+
+    def even(place: str) -> dict[str, Truth]:
+        return {
+            phi: all_of([*(same(g, 0.0, room=EVEN) for g in found[phi, place]), below(left[phi, place], FLIPS)])
+            for phi in PHI
+        }
+
+    before = {phi: found[phi, BN_BEFORE] for phi in PHI}
+    return {
+        "4.1": {phi: same(g[-1], g[0], room=room(g[0].value)) for phi, g in before.items()},
+        "4.2": even(BN_AFTER),
+        "4.3": {phi: above(found[phi, LN_BEFORE][-1], found[phi, LN_BEFORE][0]) for phi in biased},
+        "4.4": even(LN_AFTER),
+    }
+
+
+def correlation(gamma: Number) -> Number:
+    """c = γ/(1 + γ), with its error to first order."""
+    return Number(gamma.value / (1 + gamma.value), gamma.error / (1 + gamma.value) ** 2)
+
+
+def like_none(found: Found_activations) -> dict[str, Truth]:
+    """Theorem 4.3's other half: LayerNorm before is as no norm at all."""
+    return {
+        phi: same(found[phi, LN_BEFORE][-1], found[phi, NONE][-1], room=room(found[phi, NONE][-1].value)) for phi in PHI
+    }
+
+
+def judge_activations(found: Found_activations, left: Left) -> list[Entry]:
+    """N16: every theorem for every activation; and LayerNorm before as none."""
+    checked, alike = theorems(found, left), like_none(found)
+    wrong = "; ".join(
+        f"Theorem {name}: {failing(checks)}" for name, checks in checked.items() if all_of(checks.values()) is False
+    )
+
+    def ends(place: str) -> str:
+        return ", ".join(f"{phi} {found[phi, place][0]} → {found[phi, place][-1]}" for phi in PHI)
+
+    return [
+        entry(
+            "N16",
+            f"ReLU, GELU, SiLU, sigmoid, tanh, γ behind 1 and {DEPTH} layers: BatchNorm before constant (15 % + 0.02), "
+            f"BatchNorm and LayerNorm after even (γ within {EVEN} of 0 at every depth, the largest of ten fractions "
+            f"less than {FLIPS} above coin flips), LayerNorm before growing (all but tanh, which has no bias)",
+            "; ".join(f"{place}: {ends(place)}" for place in PLACES if place != NONE)
+            + "; largest fraction beyond coin flips: "
+            + ", ".join(f"{phi}, {place} {left[phi, place]}" for place in (BN_AFTER, LN_AFTER) for phi in PHI),
+            [check for checks in checked.values() for check in checks.values()],
+            headline=f"GELU, {DEPTH} layers: γ with BatchNorm before {found['GELU', BN_BEFORE][-1]}, LayerNorm "
+            f"before {found['GELU', LN_BEFORE][-1]}, after {found['GELU', LN_AFTER][-1]}",
+            otherwise=wrong,
+        ),
+        entry(
+            "N16",
+            f"LayerNorm before is as no norm: γ behind {DEPTH} layers the same within 15 % + 0.02, for all five",
+            "; ".join(
+                f"{phi}: {found[phi, LN_BEFORE][-1]} against {found[phi, NONE][-1]} without" for phi in PHI
+            ),
+            alike.values(),
+            headline=f"sigmoid: γ {found['sigmoid', LN_BEFORE][-1]} against {found['sigmoid', NONE][-1]} without",
+            otherwise=f"not for activations that see the scale, which LayerNorm sets: {failing(alike)}",
+        ),
+    ]  # fmt: skip
+
+
+NETWORKS = {(label, place): deep(block.format(phi), DEPTH + 1)
+            for label, phi in PHI.items() for place, block in PLACES.items()}  # fmt: skip
+
+activations = measured(
+    "norm/activations", "The theorems on norms for other activations", "NORM §4.1, App. B", claims=("N16",),
+    about="Five activations × no norm, BatchNorm and LayerNorm before and after; 6 hidden layers of {width} (our "
+    "sizes), Kaiming variances; blobs of that dimension, {n} points; {inits} networks of ten outputs each, γ by layer.",
+    quick=dict(width=200, n=300, inits=40),
+    full=dict(width=500, n=500, inits=100),
+    seconds=(12, 100),
+    measure={"classes": 10, "probe": "weights"},
+    cells=lambda c: {key: Cell(text, c.blob(c.n, c.width)) for key, text in NETWORKS.items()},
+    quantities=lambda c: {
+        "found": {key: gammas(c[key]) for key in NETWORKS},
+        "theory": {key: fg.predict(text).gamma[1:-1] for key, text in NETWORKS.items()},
+    },
+    judge=lambda c: judge_activations(c.found, {key: beyond_flips(c[key]) for key in NETWORKS}),
+    table="",
+    tables=lambda c: {"activations": layer_lines(c.found, ["name", "place"], c.theory)},
+    charts=lambda c: {"activations": lines(
+        layer_lines(
+            {key: [correlation(g) for g in values] for key, values in c.found.items()}, ["name", "place"],
+            {key: values / (1 + values) for key, values in c.theory.items()},
+        ),
+        "depth", by="place", panel="name", y_title="Correlation c = γ/(1 + γ)",
+        y_domain=(-0.05, 1.05), width=280, height=260,
+    )},
+    holds={"activations": Holds("Norms do for other activations what they do for ReLU", entries=(0,))},
+)  # fmt: skip
+
+
+EACH = (2, 4, 8, 32)
+LAYER = "LayerNorm"
+GROUPS = {LAYER: "layernorm"} | {f"groups of {k}": f"groupnorm(each={k})" for k in EACH}
+INSTANCE, BATCH = "InstanceNorm", "BatchNorm"
+IMAGE = {LAYER: "layernorm", INSTANCE: "instancenorm", BATCH: "batchnorm"}
+Found_groups = Mapping[tuple[str, str], Sequence[Number]]  # (norm, "before" or "after") -> γ behind 1, 2, … layers
+
+
+def block(norm: str, place: str) -> str:
+    """The norm before or after ReLU."""
+    return f"{norm} > relu" if place == "before" else f"relu > {norm}"
+
+
+def _even(values: Sequence[Number]) -> Truth:
+    return all_of(same(g, 0.0, room=EVEN) for g in values)
+
+
+def judge_groups(found: Found_groups) -> Entry:
+    """N17, GroupNorm: before as LayerNorm, growing; after none, for groups of any width."""
+    names = list(GROUPS)[1:]
+    layer = found[LAYER, "before"]
+    core: dict[str, Truth] = {f"{name} after": _even(found[name, "after"]) for name in names}
+    core |= {f"{name} before": above(found[name, "before"][-1], found[name, "before"][0]) for name in names}
+    alike: dict[str, Truth] = {
+        name: all_of(same(g, t, room=0.02 + 0.1 * t.value) for g, t in zip(found[name, "before"], layer, strict=True))
+        for name in names
+    }
+    said = "; ".join(f"{name} {found[name, 'before'][0]} → {found[name, 'before'][-1]}, after "
+                     f"{found[name, 'after'][-1]}" for name in GROUPS)  # fmt: skip
+    return entry(
+        "N17",
+        f"GroupNorm with groups of 2, 4, 8, 32 nodes: even after ReLU (γ within {EVEN} of 0 at every depth); before it "
+        f"γ grows from 1 to {DEPTH} layers, as with LayerNorm; without a limit it is LayerNorm's within 10 % + 0.02 at "
+        "every depth",
+        f"γ before, 1 → {DEPTH} layers: {said}",
+        core.values(),
+        within=alike.values(),
+        headline=f"groups of 2 before ReLU, one layer: γ {found['groups of 2', 'before'][0]}, LayerNorm {layer[0]}",
+        limit=f"narrow groups before ReLU have a law of their own: {failing(alike)}",
+        otherwise=f"not as LayerNorm: {failing(core)}",
+    )
+
+
+def judge_instance(found: Found_groups) -> Entry:
+    """N17, InstanceNorm on images: after none; before, does it grow as LayerNorm's or stay as BatchNorm's?"""
+    own, layer, batch = (found[name, "before"] for name in (INSTANCE, LAYER, BATCH))
+    return entry(
+        "N17",
+        f"InstanceNorm in convolutional networks: even after ReLU (γ within {EVEN} of 0 at every depth); before it the "
+        "hidden γ grows with depth as LayerNorm's does (within 15 % + 0.02 of it at the last hidden layer)",
+        f"hidden γ before ReLU, first → last: InstanceNorm {own[0]} → {own[-1]}, LayerNorm {layer[0]} → {layer[-1]}, "
+        f"BatchNorm {batch[0]} → {batch[-1]}; InstanceNorm after {found[INSTANCE, 'after'][-1]}",
+        [
+            _even(found[INSTANCE, "after"]),
+            above(layer[-1], layer[0]),
+            same(own[-1], layer[-1], room=0.02 + 0.15 * layer[-1].value),
+        ],
+        headline=f"before ReLU: InstanceNorm {own[-1]}, LayerNorm {layer[-1]}, BatchNorm {batch[-1]}",
+        otherwise=stated(
+            all_of([below(own[-1], layer[-1]),
+                    same(own[-1], batch[-1], room=0.02 + 0.15 * batch[-1].value)]),
+            "before the activation it takes each channel's own center off, as BatchNorm does, and not as LayerNorm",
+            "before the activation it is not as LayerNorm",
+        ),
+    )  # fmt: skip
+
+
+DENSE = {(name, place): deep(block(norm, place), DEPTH + 1)
+         for place in ("before", "after") for name, norm in GROUPS.items()}  # fmt: skip
+CONV = "4 x [conv(weight_var=2, kernel=3, padding=1) > {}] > dense(weight_var=2)"
+IMAGES = {(name, place): CONV.format(block(norm, place))
+          for place in ("before", "after") for name, norm in IMAGE.items()}  # fmt: skip
+
+
+def _cells_groups(c: Result) -> dict[Any, Cell]:
+    shape = (c.images, 3, c.side, c.side)
+    pictures = np.random.default_rng([c.run.seed, 17]).standard_normal(shape, dtype=np.float32)
+    return {key: Cell(text, c.blob(c.n, c.d)) for key, text in DENSE.items()} | {
+        (*key, "images"): Cell(text, fg.data.as_data(pictures), {"inits": c.many, "width": c.channels})
+        for key, text in IMAGES.items()
+    }
+
+
+groups = measured(
+    "norm/groups", "GroupNorm and InstanceNorm: LayerNorm again?", "NORM §2, footnote", claims=("N17",),
+    about="ReLU, Kaiming. GroupNorm with groups of 2, 4, 8, 32 and LayerNorm, before and after: 6 hidden layers of "
+    "{width}, blobs in {d} dimensions, {n} points, {inits} networks of ten outputs. InstanceNorm, LayerNorm, "
+    "BatchNorm: 4 convolutional layers of {channels} channels on {images} images of {side}×{side} independent pixels, "
+    "{many} networks. Sizes are ours.",
+    quick=dict(width=192, d=200, n=300, inits=80, side=8, images=60, channels=32, many=60),
+    full=dict(width=512, d=500, n=500, inits=200, side=12, images=100, channels=64, many=80),
+    seconds=(12, 100),
+    measure={"classes": 10, "probe": "weights"},
+    cells=_cells_groups,
+    quantities=lambda c: {
+        "found": {key: gammas(c[key]) for key in DENSE},
+        "theory": {key: fg.predict(text).gamma[1:-1] for key, text in DENSE.items()},
+        "seen": {key: gammas(c[(*key, "images")]) for key in IMAGES},
+    },
+    judge=lambda c: [judge_groups(c.found), judge_instance(c.seen)],
+    table="",
+    tables=lambda c: {"groups": [
+        {"data": data, **row} for data, part in (("blob", c.found), ("images", c.seen))
+        for row in layer_lines(part, ["name", "place"])
+    ]},
+    charts=lambda c: {
+        "groups": lines(
+            layer_lines(c.found, ["name", "place"], c.theory), "depth", panel="place",
+            title="GroupNorm before and after ReLU, by the width of its groups",
+        ),
+        "images": lines(
+            layer_lines(c.seen, ["name", "place"]), "depth", panel="place", x_title="Convolutional layers",
+            title="InstanceNorm before and after ReLU on images, beside LayerNorm and BatchNorm",
+        ),
+    },
+    holds={
+        "groups": Holds("GroupNorm behaves as LayerNorm: even after ReLU, growing before", entries=(0,)),
+        "images": Holds("InstanceNorm on images is as LayerNorm", entries=(1,)),
+    },
+)  # fmt: skip
+
+
+POOLS = {
+    "no pool": "",
+    "largest of 2": " > maxpool(2)",
+    "largest of 4": " > maxpool(4)",
+    "average of 4": " > avgpool(4)",
+}
+Input = tuple[float, float]
+INPUTS = ((0.0, 1.0), (1.0, 1.0), (3.0, 1.0), (0.0, 0.1), (0.0, 10.0), (3.0, 0.1), (3.0, 10.0))  # mean, spread
+
+
+def judge_pools(normed: Mapping[str, Sequence[Number]], theory: Mapping[str, float], plain: Sequence[Number]) -> Entry:
+    """N18, first half: γ with BatchNorm before, by pool and depth; `plain` is the no-norm, no-pool network."""
+    constant: dict[str, Truth] = {
+        pool: all_of(same(g, values[0], room=0.02 + 0.1 * values[0].value) for g in values[1:])
+        for pool, values in normed.items()
+    }
+    close: dict[str, Truth] = {
+        pool: all_of(same(g, theory[pool], room=0.02 + 0.1 * theory[pool]) for g in values)
+        for pool, values in normed.items()
+    }
+    return entry(
+        "N18",
+        f"BatchNorm before ReLU, with max-pools of 2 and 4, average-pools of 4, or none: γ behind 2 to {DEPTH} layers "
+        "is that behind one within 10 % + 0.02, where it grows without a norm; without a limit within 10 % + 0.02 of "
+        "the closed form",
+        "; ".join(f"{pool}: {v[0]} → {v[-1]} (closed form {theory[pool]:.4g})" for pool, v in normed.items())
+        + f"; no norm: {plain[0]} → {plain[-1]}",
+        [*constant.values(), above(plain[-1], plain[0])],
+        within=close.values(),
+        headline=f"max-pools of 2: γ {normed['largest of 2'][0]} → {normed['largest of 2'][-1]}",
+        limit=f"constant, but at another level than the closed form says: {failing(close)}",
+        otherwise=f"not constant: {failing(constant)}",
+    )
+
+
+def judge_inputs(found: Mapping[Input, Sequence[Number]], left: Mapping[Input, Number]) -> Entry:
+    """N18, second half: BatchNorm after, by mean and spread of the data: γ by depth, and what is beyond coin flips."""
+    even: dict[str, Truth] = {
+        f"mean {mean:g}, spread {spread:g}": all_of(
+            [*(same(g, 0.0, room=EVEN) for g in values), below(left[mean, spread], FLIPS)]
+        )
+        for (mean, spread), values in found.items()
+    }
+    return entry(
+        "N18",
+        f"BatchNorm after ReLU on data of mean 0 to 3 and spread 0.1 to 10: γ even (within {EVEN} of 0) behind every "
+        f"one of {DEPTH} layers, the largest of ten fractions less than {FLIPS} above coin flips",
+        "largest fraction beyond coin flips: "
+        + "; ".join(f"mean {m:g}, spread {s:g}: {left[m, s]} (γ {v[-1]})" for (m, s), v in found.items()),
+        even.values(),
+        headline=f"at most {max(left.values(), key=lambda v: v.value)} beyond coin flips",
+        otherwise=f"not even: {failing(even)}",
+    )
+
+
+NORMED, PLAIN, AFTER = "BatchNorm before ReLU", "No norm", "BatchNorm after"
+BLOCKS = {(norm, pool): f"{block}relu{layers}"
+          for norm, block in ((NORMED, "batchnorm > "), (PLAIN, "")) for pool, layers in POOLS.items()}  # fmt: skip
+
+
+def _cells_pooling(c: Found) -> dict[Any, Cell]:
+    x = c.blob(c.n, c.d)
+    data = {(mean, spread): fg.data.as_data(x.flat() * spread + mean) for mean, spread in INPUTS}
+    return {key: Cell(deep(block, DEPTH + 1), x) for key, block in BLOCKS.items()} | {
+        (AFTER, *key): Cell(deep("relu > batchnorm", DEPTH + 1), own, {"width": 200}) for key, own in data.items()
+    }
+
+
+pooling = measured(
+    "norm/pooling", "BatchNorm with pooling, and on data of any mean and variance", "NORM App. E.1, E.2.1",
+    claims=("N18",),
+    about="ReLU, Kaiming, 6 hidden layers of {width} nodes before pooling (our size): BatchNorm before with pools of "
+    "1, 2 and 4, and no norm; BatchNorm after on blobs of mean 0, 1, 3 and spread 0.1, 1, 10; {d} dimensions, {n} "
+    "points; {inits} networks of ten outputs each.",
+    quick=dict(width=400, d=200, n=300, inits=40),
+    full=dict(width=1200, d=500, n=500, inits=60),
+    seconds=(12, 100),
+    measure={"classes": 10, "probe": "weights"},
+    cells=_cells_pooling,
+    quantities=lambda c: {
+        "found": {key: gammas(c[key]) for key in BLOCKS},
+        "theory": {key: fg.predict(deep(block, DEPTH + 1)).gamma[1:-1] for key, block in BLOCKS.items()},
+        "after": {key: gammas(c[(AFTER, *key)]) for key in INPUTS},
+        "left": {key: beyond_flips(c[(AFTER, *key)]) for key in INPUTS},
+    },
+    judge=lambda c: [
+        judge_pools(
+            {pool: c.found[NORMED, pool] for pool in POOLS},
+            {pool: float(c.theory[NORMED, pool][0]) for pool in POOLS}, c.found[PLAIN, "no pool"],
+        ),
+        judge_inputs(c.after, c.left),
+    ],
+    table="",
+    tables=lambda c: {
+        "pools": layer_lines(c.found, ["norm", "name"], c.theory),
+        "inputs": layer_lines({(AFTER, *key): g for key, g in c.after.items()}, ["name", "mean", "spread"]),
+    },
+    charts=lambda c: {
+        "pools": lines(layer_lines(c.found, ["norm", "name"], c.theory), "depth", panel="norm", y_scale="log"),
+        "inputs": dots(
+            [{"mean": f"mean {m:g}", "spread": f"spread {s:g}", "value": v} for (m, s), v in sorted(c.left.items())],
+            "mean", by="spread", title="BatchNorm after ReLU on data of other means and scales",
+            x_title="Largest of ten guess fractions beyond that of coin flips", x_domain=(-0.02, 0.08), percent=True,
+        ),
+    },
+    holds={
+        "pools": Holds("BatchNorm before ReLU keeps γ constant in depth with pooling, too", entries=(0,)),
+        "inputs": Holds("BatchNorm after ReLU guesses evenly whatever the data's mean and scale", entries=(1,)),
+    },
+)  # fmt: skip
+
+
+BLOB, DIGITS, CLUSTERS, SPARSE = "random data", "digits", "two clusters", "one pixel in twenty"
+DATA = (BLOB, DIGITS, CLUSTERS, SPARSE)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Skewness (root mean square over nodes) and excess kurtosis over the data, of the pre-activations of a layer."""
+
+    skewness: Number
+    kurtosis: Number
+
+    @property
+    def gaussian(self) -> Truth:
+        """Below the sizes from which 2 % of the data are at stake, on both sides."""
+        size = Number(abs(self.kurtosis.value), self.kurtosis.error)
+        return all_of([below(self.skewness, SKEWED), below(size, TAILED)])
+
+
+Found_gaussian = Mapping[tuple[str, int], Sequence[Shape]]  # (data, width) -> layer by layer
+
+
+def shapes(m: Measurement) -> list[Shape]:
+    """Of the layers with weights, without the output (its few nodes)."""
+    return [Shape(Number(s.skewness, s.skewness_se), Number(s.kurtosis, s.kurtosis_se)) for s in m.shapes[:-1]]
+
+
+def judge_gaussian(found: Found_gaussian) -> list[Entry]:
+    """N19: Gaussian where the theorem's conditions are met, more so with width; and where it fails."""
+    widths = sorted({width for _, width in found})
+    narrow, wide = widths[0], widths[-1]
+    layers: dict[str, Truth] = {f"layer {k}": shape.gaussian for k, shape in enumerate(found[BLOB, wide], start=1)}
+    falls = above(found[BLOB, narrow][-1].kurtosis, found[BLOB, wide][-1].kurtosis)
+    others: dict[str, Truth] = {name: all_of(s.gaussian for s in found[name, wide]) for name in DATA if name != BLOB}
+
+    def said(name: str, width: int) -> str:
+        first, last = found[name, width][0], found[name, width][-1]
+        return (f"{name}, width {width}: skewness {first.skewness} → {last.skewness}, kurtosis {first.kurtosis} → "
+                f"{last.kurtosis}")  # fmt: skip
+
+    return [
+        entry(
+            "N19",
+            f"ReLU, random data: at width {wide} skewness below {SKEWED:g} and excess kurtosis below {TAILED:g} in "
+            f"every of {DEPTH} layers, and the deepest layer's kurtosis falls from width {narrow} to {wide}; without a "
+            "limit the same on digits, on two clusters and on sparse inputs",
+            f"first → last layer: {said(BLOB, narrow)}; {said(BLOB, wide)}; "
+            + "; ".join(said(name, wide) for name in others),
+            [*layers.values(), falls],
+            within=others.values(),
+            headline=f"kurtosis in layer {DEPTH}: {found[BLOB, narrow][-1].kurtosis} at width {narrow}, "
+            f"{found[BLOB, wide][-1].kurtosis} at {wide}",
+            limit=f"not on every data: {failing(others)}",
+            otherwise=f"not even on random data: {failing(layers)}"
+            + (", and kurtosis does not fall with width" if falls is False else ""),
+        ),
+        entry(
+            "N19",
+            "where it fails on data, width is no cure: on two clusters and on sparse inputs the first layer's excess "
+            f"kurtosis is the same size at width {narrow} and {wide}, beyond {TAILED / 2:g} on either side",
+            "; ".join(f"{name}: {found[name, narrow][0].kurtosis}, {found[name, wide][0].kurtosis}"
+                      for name in (CLUSTERS, SPARSE)),
+            [above(Number(abs(k.value), k.error), TAILED / 2)
+             for name in (CLUSTERS, SPARSE) for w in (narrow, wide) for k in [found[name, w][0].kurtosis]],
+            headline=f"sparse inputs, width {wide}: kurtosis {found[SPARSE, wide][0].kurtosis}",
+            otherwise="there the first layer is Gaussian enough",
+        ),
+    ]  # fmt: skip
+
+
+def _data(run: Run, n: int, d: int) -> dict[str, Any]:
+    rng = np.random.default_rng([run.seed, 19])
+    x = rng.standard_normal((n, d), dtype=np.float32)
+    side = np.where(rng.random(n) < 0.5, -2.0, 2.0).astype(np.float32)  # 2 spreads from the middle in every coordinate
+    one = x * (rng.random((n, d)) < 0.05)
+    return {
+        BLOB: fg.data.as_data(x),
+        DIGITS: fg.data.as_data(run.data("digits", points=n).flat()),
+        CLUSTERS: fg.data.as_data(x + side[:, None]),
+        SPARSE: fg.data.as_data((one * np.sqrt(20.0)).astype(np.float32)),
+    }
+
+
+gaussian = measured(
+    "norm/gaussian", "Where pre-activations are Gaussian, and where not", "NORM App. D; IGB App. B", claims=("N19",),
+    needs=("digits",), seconds=(12, 100),
+    about="ReLU, 5 hidden layers of {widths} (our sizes), Kaiming; random data in 100 dimensions, digits, two clusters "
+    "4 spreads apart in every coordinate, inputs with one pixel in twenty; {n} points; {inits} networks each.",
+    quick=dict(n=400, widths=(20, 80, 320), inits=40),
+    full=dict(n=1000, widths=(20, 80, 320, 800), inits=80),
+    measure={"classes": 2, "moments": 4, "probe": "weights"},
+    cells=lambda c: {
+        (name, width): Cell(deep("relu", DEPTH), x, {"width": width})
+        for name, x in _data(c.run, c.n, 100).items() for width in c.widths
+    },
+    quantities=lambda c: {"found": {key: shapes(m) for key, m in c.cells.items()}},
+    judge=lambda c: judge_gaussian(c.found),
+    table="",
+    tables=lambda c: {"shapes": [
+        {"data": name, "width": width, "layer": k, **vars(shape)}
+        for (name, width), layers in c.found.items() for k, shape in enumerate(layers, start=1)
+    ]},
+    charts=lambda c: {"shapes": lines(
+        [{"panel": panel, "name": name, "layer": k, "value": shape.kurtosis}
+         for panel, keys in (
+             ("Random data, by width", {f"width {w}": (BLOB, w) for w in c.widths}),
+             (f"Width {c.widths[-1]}, by data", {name: (name, c.widths[-1]) for name in DATA}),
+         )
+         for name, key in keys.items() for k, shape in enumerate(c.found[key], start=1)],
+        "layer", panel="panel", y_title="Excess kurtosis over the data",
+        rules={"Gaussian": 0.0, "not Gaussian above": TAILED, "nor below": -TAILED},
+    )},
+    holds={"shapes": Holds("Wide networks have Gaussian nodes in every layer on random data", entries=(0,))},
+)  # fmt: skip
