@@ -168,18 +168,6 @@ def elided(text: str, width: int) -> str:
     return f"{text[:head]}…{text[-(width - head - 1) :]}"
 
 
-def shortened(text: str, width: int) -> str:
-    """The text, with its middle left out where it is too long: both ends of a path tell layers apart.
-
-    >>> shortened("encoder.layer.11.output", 11)
-    'encod…utput'
-    """
-    if len(text) <= width:
-        return text
-    keep = max(width, 5) - 1
-    return f"{text[: keep // 2]}…{text[len(text) - (keep - keep // 2) :]}"
-
-
 def rounded_off(gamma: float) -> float:
     """0 for a γ that is 0 but for rounding, on either side.
 

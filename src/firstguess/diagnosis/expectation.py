@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.record import Record
 from firstguess.base.text import elided, percent
 from firstguess.data import Batch, Data
 from firstguess.diagnosis.comparison import compare, gamma_of
@@ -107,12 +108,15 @@ def _pair(d: Difference) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Expected:
+class Expected(Record):
     """What theory predicts for this architecture and these data, or why it cannot be read.
 
     `width`: how wide the layers are, in words. `narrow`: why the prediction is for infinitely wide ones all the same.
     `wide`: next to a prediction at its own widths, that at infinite width, and how it compares.
     """
+
+    _also = ("words", "size", "p_value")
+    _apart = ("why", "narrow", "wide")
 
     prediction: Prediction | None
     comparison: Comparison | None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firstguess.base.record import Shown, room
-from firstguess.base.text import ends, plain
+from firstguess.base.record import Record, Shown, room
+from firstguess.base.text import ends
 from firstguess.diagnosis import answer
 from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, Trainability, WillTrain
 from firstguess.diagnosis.causes import Cause
@@ -83,12 +83,15 @@ class Advice:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Diagnosis(Shown):
+class Diagnosis(Record, Shown):
     """The answer for one model on some data, and what it follows from. Print it, or `save` it.
 
     `answer` says what to do, `headline` why; `will_train` and `duration` are what it follows from, besides `faults`.
     `advice` has all changes that were tried, best first; those that did not help are last, and have no rank.
     """
+
+    _also = ("duration",)
+    _apart = ("run", "assumed")
 
     verdict: Verdict
     causes: tuple[Cause, ...]
@@ -162,61 +165,20 @@ class Diagnosis(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        expected, train = self.expected, self.trainability
-        return plain(
-            {
-                "answer": str(self.answer),
-                "headline": self.headline,
-                "will_train": {"answer": str(self.will_train.word), "reason": self.will_train.reason},
-                "duration": self.duration.to_dict(),
-                "faults": [fault.to_dict() for fault in self.faults],
-                "name": self.name,
-                "data_name": self.data_name,
-                "verdict": {**asdict(self.verdict), "title": self.verdict.title}
-                | ({"low": None, "high": None} if ends(self.verdict.low, self.verdict.high) is None else {})
-                | (
-                    {"guess_low": None, "guess_high": None}
-                    if ends(self.verdict.guess_low, self.verdict.guess_high) is None
-                    else {}
-                ),
-                "bias_test": None if self.measurement is None else self.measurement.bias_test.to_dict(),
-                "causes_need": self.causes_need,
-                "causes": [cause.to_dict() for cause in self.causes],
-                "expected": {
-                    "words": expected.words,
-                    "width": expected.width,
-                    "size": expected.size,
-                    "p_value": expected.p_value,
-                    "prediction": None if expected.prediction is None else expected.prediction.to_dict(),
-                    "comparison": None if expected.comparison is None else expected.comparison.to_dict(),
-                },
-                "trainability": None
-                if train is None
-                else {
-                    **{k: v for k, v in vars(train).items() if k != "gradients"},
-                    "gradients": None if train.gradients is None else train.gradients.to_dict(),
-                },
-                "lasting": None if self.lasting is None else self.lasting.to_dict(),
-                "rehearsal": None if self.rehearsal is None else self.rehearsal.to_dict(),
-                "advice": [
-                    {
-                        **asdict(a),
-                        "helps": a.helps,
-                        "worth_it": a.worth_it,
-                        "rank": self.ranked.index(a) + 1 if a.worth_it else None,
-                    }
-                    for a in self.advice
-                ],
-                "goal": self.goal,
-                "case": self.case,
-                "measurement": None if self.measurement is None else self.measurement.to_dict(),
-                "structure": None if self.structure is None else self.structure.to_dict(),
-                "findings": [finding.to_dict() for finding in self.findings],
-                "notes": list(self.notes),
-                "provenance": self.provenance,
-                "seconds": self.seconds,
-            }
-        )
+        found, verdict, test = super().to_dict(), self.verdict, self.measurement and self.measurement.bias_test
+        found["verdict"]["title"] = verdict.title
+        for low, high in (("low", "high"), ("guess_low", "guess_high")):
+            if ends(getattr(verdict, low), getattr(verdict, high)) is None:
+                found["verdict"] |= {low: None, high: None}
+        for a, row in zip(self.advice, found["advice"], strict=True):
+            rank = self.ranked.index(a) + 1 if a.worth_it else None
+            row.update(helps=a.helps, worth_it=a.worth_it, rank=rank)
+        first = {
+            "answer": str(self.answer),
+            "headline": self.headline,
+            "will_train": {"answer": str(self.will_train.word), "reason": self.will_train.reason},
+        }
+        return first | found | {"bias_test": test and test.to_dict()}
 
     def save(self, path: str | Path) -> Path:
         """Write the report: one HTML file that opens offline and prints."""

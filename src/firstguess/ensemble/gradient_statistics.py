@@ -13,7 +13,7 @@ from scipy import special
 from firstguess.base import statistics
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.statistics import FloatArray
-from firstguess.base.text import page, shortened
+from firstguess.base.text import elided, page
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer
 from firstguess.theory.prediction import GradientWord, gradient_word
 
@@ -210,7 +210,7 @@ class Gradients(StoredRecord, Shown):
             error = f" ± {layer.all.error:.3f}" if math.isfinite(layer.all.error) else ""
             level = f"{layer.all.value:.3f}{error}"
             others = " ".join(f"{x.value:>9.3f}" for x in (layer.favoured, layer.others, layer.weight))
-            lines.append(f"  {i:>4} {shortened(layer.name, width):<{width}} {layer.kind[:10]:<10} {level:>15} {others}")
+            lines.append(f"  {i:>4} {elided(layer.name, width):<{width}} {layer.kind[:10]:<10} {level:>15} {others}")
         return lines
 
 

@@ -15,7 +15,7 @@ from firstguess.base import statistics
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record, Shown, StoredRecord
 from firstguess.base.statistics import Estimates, FloatArray
-from firstguess.base.text import ends, interval, page, plain, shortened, with_error, with_old_names
+from firstguess.base.text import elided, ends, interval, page, plain, with_error, with_old_names
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.logits import Logits, typical
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer, merged
@@ -405,7 +405,7 @@ class Measurement(StoredRecord, Shown):
                 lines.append(f"  {'':>4} … {len(layers) - 2 * head} more")
                 continue
             i, layer = row
-            name, kind = shortened(layer.name, width), shortened(layer.kind, 12)
+            name, kind = elided(layer.name, width), elided(layer.kind, 12)
             gamma = with_error(layer.gamma, layer.gamma_se)
             numbers = f"{gamma:>21} {layer.correlation:>7.4f} {layer.dead:>6.1%}"
             lines.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")

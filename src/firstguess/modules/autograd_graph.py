@@ -14,7 +14,7 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.modules.call_model import leaves, replaced
-from firstguess.modules.hooks.session import OUTPUT, hooked
+from firstguess.modules.hooks.session import OUTPUT, Hooks
 from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.outputs import LogitCaller, is_float
 
@@ -173,7 +173,7 @@ def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPla
     inputs = replace(batch, inputs=replaced(batch.inputs, floats))
     required = [(p, p.requires_grad) for p in model.parameters()]
     tracer = _StepTracer(plan, floats)
-    hooks = hooked(model, enter=tracer.enter, leave=tracer.leave)
+    hooks = Hooks(model, enter=tracer.enter, leave=tracer.leave)
     with torch.inference_mode(False), torch.enable_grad(), hooks, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a user's code about gradients, which nobody asked for here
         for parameter, _ in required:

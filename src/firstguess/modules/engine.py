@@ -31,7 +31,7 @@ from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.call_model import fewer, leaves, left_aside, mask_of, not_run, part, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.accumulators import LayerRecorder
-from firstguess.modules.hooks.session import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
+from firstguess.modules.hooks.session import OUTPUT, Finder, Hooks, Node, Spec
 from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions
@@ -42,9 +42,8 @@ from firstguess.modules.outputs import (
     Tally,
     as_rows,
     check_classes_known,
-    check_known,
     classes_of,
-    ending,
+    ending_of,
     find_logits,
     is_probability,
 )
@@ -206,7 +205,7 @@ class ModuleEngine:
             with self._member(member) as model:
                 if member == 0:
                     self._look(model)
-                with hooked(model, finder.see) as hooks:
+                with Hooks(model, finder.see) as hooks:
                     for size in (3, 2) if first.size >= 3 and not self._whole else (first.size,):
                         tokens[signature(first)] = self._first_call(model, first, size, finder, hooks)
                         if self._whole:
@@ -291,15 +290,17 @@ class ModuleEngine:
         raise not_run(errors[-1], batch) from errors[-1]
 
     def _ending_of(self, model: nn.Module, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
-        rows = self._rows(raw, batch)
+        rows, head = as_rows(raw, batch, self._pick), None
         if last is not None and last.numel() == raw.numel():
-            found = ending(rows, self._rows(last.to(raw.dtype).reshape(raw.shape), batch))
-            if found or same_memory(last, raw):
-                return found
-        told = is_probability(rows, lambda: self._forward(model, batch, copies=True)[1])
-        if told is None:  # on a few points: on all of them it is within 0 and 1 by chance less often
-            told = is_probability(self._forward(model, self._batches[0], copies=True)[1], None)
-        return "probability" if check_known(told, self._pick) else ""
+            head = as_rows(last.to(raw.dtype).reshape(raw.shape), batch, self._pick)
+
+        def told() -> bool | None:
+            few = is_probability(rows, lambda: self._forward(model, batch, copies=True)[1])
+            if few is not None:  # on all points they are within 0 and 1 by chance less often
+                return few
+            return is_probability(self._forward(model, self._batches[0], copies=True)[1], None)
+
+        return ending_of(rows, head, told, self._pick)
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
@@ -332,14 +333,12 @@ class ModuleEngine:
         with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
             return self._call.rows(model, batch, copies=copies)
 
-    def _rows(self, raw: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return as_rows(raw, batch, self._pick)
-
     def _logits(self, output: Any, batch: Batch, returned: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """What is counted and the logits, which are other numbers where the outputs are probabilities."""
         raw = find_logits(output, self._pick)
-        rows = self._rows(raw, batch)
-        logits = rows if not self._ending or returned is None else self._rows(returned.reshape(raw.shape), batch)
+        rows = logits = as_rows(raw, batch, self._pick)
+        if self._ending and returned is not None:
+            logits = as_rows(returned.reshape(raw.shape), batch, self._pick)
         if self._ending == "probability":
             return rows - 0.5, torch.logit(rows.float(), EPS)
         # One probability is decided at ½; one logit at 0.
@@ -375,7 +374,7 @@ class ModuleEngine:
         recorder.start()
         began = time.perf_counter()
         remembering = nullcontext(lambda number: None) if body is None else body.used(recorder)
-        with self._member(member) as model, hooked(model, recorder.see) as hooks, remembering as begin:
+        with self._member(member) as model, Hooks(model, recorder.see) as hooks, remembering as begin:
             for number, batch in enumerate(batches):
                 begin(number)
                 hooks.begin()

@@ -22,7 +22,7 @@ from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.autograd_graph import DATA, StepPlan, discover
 from firstguess.modules.call_model import joined, leaves, part, replaced, signature
 from firstguess.modules.guard import every_module_called, restored
-from firstguess.modules.hooks.session import OUTPUT, hooked, same_memory
+from firstguess.modules.hooks.session import OUTPUT, Hooks, same_memory
 from firstguess.modules.members.initializers import Init, Redrawn
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, as_rows, classes_of, contrasts
@@ -156,7 +156,7 @@ def _measured(model: nn.Module, batch: Batch, call: LogitCaller, plan: StepPlan)
             numbers[name] = _moments(tensor, batch.size)
             latest[:] = [(name, tensor)]
 
-    with torch.no_grad(), hooked(model, enter=enter, leave=leave):
+    with torch.no_grad(), Hooks(model, enter=enter, leave=leave):
         result, rows = call.rows(model, batch)
     makers = [name for name, tensor in latest if same_memory(tensor, result)]
     for name in [plan.gaps[OUTPUT]] if OUTPUT in plan.gaps else makers:
@@ -470,7 +470,7 @@ class _AblatedForward:
             batch = replace(batch, inputs=replaced(batch.inputs, inputs))
         elif DATA in self._needed and inputs:
             self._note(DATA, next(iter(inputs.values())))
-        with torch.no_grad(), every_module_called(), hooked(model, enter=self._enter, leave=self._leave):
+        with torch.no_grad(), every_module_called(), Hooks(model, enter=self._enter, leave=self._leave):
             result = call.raw(model, batch)
             name = f"code before {OUTPUT}"
             if name in self._removed:

@@ -21,7 +21,7 @@ from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLa
 from firstguess.modules.autograd_graph import Backbone, backbone
 from firstguess.modules.call_model import first_forward, mask_of, part
 from firstguess.modules.guard import differentiable, restored
-from firstguess.modules.hooks.session import Finder, Spec, hooked
+from firstguess.modules.hooks.session import Finder, Hooks, Spec, look
 from firstguess.modules.members.initializers import BATCH_NORMS, is_hugging_face_conv1d, is_lookup, is_weighted
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, classes_of
 from firstguess.network.torch_ops import BatchCentre, LeaveOneOutNorm, MeanFree
@@ -232,7 +232,7 @@ class Passes:
             kinds[name] = is_weighted(module) or isinstance(module, nn.MultiheadAttention)
             self._note(name, tensor, weighted=kinds[name], lookup=is_lookup(module))
 
-        with self._member(0) as model, differentiable(), hooked(model, see) as hooks:
+        with self._member(0) as model, differentiable(), Hooks(model, see) as hooks:
             self._look(model)
             self._prepare(model)
             for size in (3, 2, first.size) if first.size >= 3 else (first.size,):
@@ -243,8 +243,8 @@ class Passes:
                 hooks.begin()
                 self._forget()
                 try:
-                    with restored(model, parameters=False):
-                        raw, rows = self._first_call(model, part(first, 0, size))
+                    with restored(model, parameters=False), first_forward():
+                        raw, rows = self._call.rows(model, part(first, 0, size))
                         spine = self._spine(rows)
                 except FirstguessError:
                     if size == first.size:
@@ -282,10 +282,6 @@ class Passes:
 
     def _spine(self, rows: torch.Tensor) -> Backbone | None:
         return None if rows.grad_fn is None else backbone(rows.grad_fn, self._nodes, self._lookups)
-
-    def _first_call(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        with first_forward():
-            return self._call.rows(model, batch)
 
     def _look(self, model: nn.Module) -> None:
         by_batch = (m for m in model.modules() if isinstance(m, BATCH_NORMS) and (m.training or m.running_mean is None))
@@ -347,7 +343,7 @@ class Passes:
             self._prepare(model)
             for batch, labels in zip(self._batches, self._targets, strict=True):
                 watch = partial(self._watch, batch)
-                with hooked(model, watch, enter=self._enter):
+                with Hooks(model, watch, enter=self._enter):
                     self._forget()
                     _, rows = self._call.rows(model, batch, copies=False)
                     if not rows.requires_grad:
@@ -418,7 +414,7 @@ class Passes:
             if x is None and len(grad) == batch.size:  # windows, which its reader takes for samples, are cut later
                 x = grad
             if x is not None:
-                self._got[name].append(self._bound(self._by_token(x, batch), spec.channel))
+                self._got[name].append(bound(self._by_token(x, batch), spec.channel, coupled=self._coupled))
                 return
 
     def _take(self, name: str, grad: torch.Tensor, batch: Batch) -> None:
@@ -428,14 +424,11 @@ class Passes:
             return
         flat = self._by_token(x, batch)
         if flat is not x:
-            found = self._bound(flat, -1)
+            found = bound(flat, -1, coupled=self._coupled)
         else:
             found = weight_squares(grad, spec, batch.size, given, coupled=self._coupled)
         if found is not None:
             self._got[name].append(found)
-
-    def _bound(self, x: torch.Tensor, channel: int) -> torch.Tensor:
-        return bound(x, channel, coupled=self._coupled)
 
     def _by_token(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Where every token has its own logits, tokens are the points."""
@@ -478,23 +471,13 @@ class Passes:
 
     def _blame(self, member: int) -> None:
         """Name the first layer with NaN or Inf: in the forward pass, or else going back."""
-        seen: list[str] = []
-
-        def see(name: str, _: nn.Module, tensor: torch.Tensor) -> None:
-            if not bool(torch.isfinite(tensor).all()):
-                seen.append(name)
-
-        with self._member(member) as model, torch.no_grad(), hooked(model, see) as hooks:
-            for batch in self._batches:
-                hooks.begin()
-                self._call.raw(model, batch, copies=False)
-                if seen:
-                    break
+        with self._member(member) as model:
+            place = look(model, self._batches, pick=self._call.pick).nonfinite
         words = "NaN or Inf in some initialization: this layer is the first that has one"
-        if not seen:
+        if not place:
             bad = [x.name for x in self.layers if any(not bool(torch.isfinite(g).all()) for g in self._got[x.name])]
-            seen, words = bad[-1:], "NaN or Inf in gradients of some initialization: going back, the first is here"
-        place = seen[0] if seen else ""
+            words = "NaN or Inf in gradients of some initialization: going back, the first is here"
+            place = bad[-1] if bad else ""
         self.findings.setdefault(
             (FindingKind.NONFINITE, place), Finding(FindingKind.NONFINITE, f"{words}; left out", place)
         )

@@ -47,8 +47,7 @@ def of_description(
     note = cut_note(data, points, given.n)
     if classes is None and isinstance(what, str) and given.classes is not None:
         classes = max(2, given.classes)
-    if classes is not None and classes != network.classes:
-        network = Network(network.layers, classes)
+    network = as_network(network, classes=classes)
     with warnings.catch_warnings():
         # `Data` is read-only, which torch warns of because it cannot promise it; the engine only reads, and a copy of
         # the data would be in no memory budget.

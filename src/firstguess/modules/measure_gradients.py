@@ -116,8 +116,7 @@ def measure_gradients(
         given = given.subset(points) if points < given.n else given
         if classes is None and isinstance(what, str) and given.classes is not None:
             classes = max(2, given.classes)
-        if classes is not None and classes != network.classes:
-            network = Network(network.layers, classes)
+        network = as_network(network, classes=classes)
         batches = _batches((given.x, given.y), labels if isinstance(labels, str) else None, points, batch_size)
         findings: tuple[Finding, ...] = ()
         member: Member = _built(network, given.x, width, seed, known.get("device"), known.get("dtype"))
@@ -125,8 +124,7 @@ def measure_gradients(
     elif callable(what) or is_source(what):
         if width != WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure_gradients(width)")
-        if isinstance(data, str):
-            data = load(data)
+        data = load(data) if isinstance(data, str) else data
         batches = _batches(data, labels, points, batch_size)
         forward = known.pop("forward", None)
         batches = batches if is_source(what) else fed(what, batches, forward)

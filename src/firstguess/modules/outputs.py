@@ -213,7 +213,15 @@ def ending(rows: torch.Tensor, before: torch.Tensor | None) -> Ending:
     return "sigmoid" if torch.allclose(rows, torch.sigmoid(before), atol=1e-6) else ""
 
 
-def check_known(told: bool | None, pick: Pick) -> bool:
+def ending_of(rows: torch.Tensor, before: torch.Tensor | None, told: Callable[[], bool | None], pick: Pick) -> Ending:
+    """`ending`; else, where the head did not return these very outputs, whether they are `told` to be probabilities."""
+    found = ending(rows, before)
+    if found or (before is not None and torch.equal(rows, before)):
+        return found
+    return "probability" if _is_known(told(), pick) else ""
+
+
+def _is_known(told: bool | None, pick: Pick) -> bool:
     """Whether one output is a probability (bounded.py); raise where nothing tells."""
     if told is None and not callable(pick):
         raise InvalidInput(

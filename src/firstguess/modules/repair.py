@@ -23,7 +23,7 @@ from firstguess.ensemble.logits import Logits
 from firstguess.modules.call_model import Caller, Forward, fed
 from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.hooks.accumulators import LayerMoments
-from firstguess.modules.hooks.session import hooked
+from firstguess.modules.hooks.session import Hooks
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
 from firstguess.modules.members.sources import REPAIR, Mode, repair_of, source_of, unwrapped_in_mode
 from firstguess.modules.members.weight_statistics import TRAINED, score
@@ -101,7 +101,7 @@ def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, 
     with unwrapped_in_mode(model, mode) as inner:
         for index, batch in enumerate(batches):
             seen: list[tuple[str, nn.Module, torch.Tensor]] = []
-            with hooked(inner, lambda *what: seen.append(what)) as hooks:  # noqa: B023 - called within this turn
+            with Hooks(inner, lambda *what: seen.append(what)) as hooks:  # noqa: B023 - called within this turn
                 hooks.begin()
                 raw, found = call.rows(inner, batch)
             if index == 0:
@@ -397,7 +397,7 @@ def _mean_output(
             rows += len(flat)
 
     call = Caller()
-    with unwrapped_in_mode(model, mode) as inner, hooked(inner, see) as hooks:
+    with unwrapped_in_mode(model, mode) as inner, Hooks(inner, see) as hooks:
         for batch in batches:
             hooks.begin()
             call(inner, batch, copies=True)

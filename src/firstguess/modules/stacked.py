@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -27,7 +27,7 @@ from firstguess.modules.hooks.accumulators import (
     matrix,
     plain_sums,
 )
-from firstguess.modules.hooks.session import hooked
+from firstguess.modules.hooks.session import Hooks
 from firstguess.modules.members.initializers import RUNNING_NORMS
 from firstguess.modules.members.sources import Source
 from firstguess.modules.outputs import Tally
@@ -197,8 +197,7 @@ def _forward(
         recorder.returned = None  # vmap's, of no use outside of it
         return rows, scores, dict(found), dict(powers)
 
-    with ExitStack() as stack:
-        hooks = stack.enter_context(hooked(model, see))
+    with Hooks(model, see) as hooks:
         return *vmap(one, randomness="error")(stacked), masked
 
 

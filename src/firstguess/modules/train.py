@@ -101,17 +101,15 @@ def train(
         "loss": loss,
         "weight_decay": weight_decay,
         "seed": seed,
-    }
-    known = settled(more)
-    common: dict[str, Any] = {
         "inits": inits,
         "start": start,
         "level": level,
-        "threads": known.pop("threads", None),
         "store": store,
         "progress": progress,
         "classes": classes,
     }
+    known = settled(more)
+    options["threads"] = known.pop("threads", None)
     what = named(what)
     if isinstance(what, Network | str):
         from firstguess.ensemble.training_engine import train_description
@@ -125,7 +123,7 @@ def train(
             )
         for name in known:
             raise InvalidInput("an option of train for a description", got=f"{name}=", where="train")
-        return train_description(what, data, test, width=width, **options, **common)
+        return train_description(what, data, test, width=width, **options)
     if not callable(what):
         raise checks.no_model(what, "train(what)", 'fg.train("dense > relu > dense", data=(x, y), steps=1000)')
     if width != WIDTH:
@@ -135,7 +133,7 @@ def train(
         # vmap says that an operation has no batching rule: whether that is slow is timed. Here, and not where members
         # are trained, because filters are those of all threads.
         warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
-        return train_module(what, data, test, scheduler=scheduler, more=known, **options, **common)
+        return train_module(what, data, test, scheduler=scheduler, more=known, **options)
 
 
 # Modules, trained: settings checked, members followed, and what a stored result is known by.

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -36,9 +37,8 @@ from firstguess.modules.outputs import (
     Pick,
     Tally,
     as_rows,
-    check_known,
     classes_of,
-    ending,
+    ending_of,
     is_float,
     is_probability,
 )
@@ -98,7 +98,7 @@ def main_tensor(output: Any) -> torch.Tensor | None:
 
 
 class Hooks:
-    """Hooks on every probed module; each call has a name: path, path#2 for the second call, …
+    """Hooks on every probed module, removed at the end of `with`; each call has a name: path, path#2 for the second, …
 
     `see` gets the main tensor that a call returned. Steps have `enter`, which gets the one that a call is given (None:
     there is none) before it runs, and `leave`, which gets the main tensor and all that was returned; a tensor that
@@ -168,7 +168,10 @@ class Hooks:
         finally:
             self._paused = False
 
-    def remove(self) -> None:
+    def __enter__(self) -> Hooks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
 
@@ -192,18 +195,6 @@ def _exchanged(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
             named[key] = _exchanged(named[key], old, new)
         return named
     return value
-
-
-@contextmanager
-def hooked(
-    model: nn.Module, see: See | None = None, *, enter: Enter | None = None, leave: Leave | None = None
-) -> Generator[Hooks]:
-    """`Hooks` that are gone afterwards."""
-    hooks = Hooks(model, see, enter, leave)
-    try:
-        yield hooks
-    finally:
-        hooks.remove()
 
 
 class Finder:
@@ -379,7 +370,7 @@ def look(
 ) -> Snapshot:
     """Run the data through `model` as it is (a copy: its BatchNorms may count the batches)."""
     view = _View(LogitCaller(pick), seed, watch)
-    with IsolatedRandomness(seed), torch.no_grad(), every_module_called(), hooked(model, view.see) as hooks:
+    with IsolatedRandomness(seed), torch.no_grad(), every_module_called(), Hooks(model, view.see) as hooks:
         for batch in batches:
             hooks.begin()
             if watch is not None:
@@ -431,10 +422,9 @@ class _View:
             self.nonfinite = OUTPUT
         before = self._head_rows(raw, batch)
         if self.ending is None:
-            self.ending = ending(rows[fine], before[fine] if before is not None else None)
-            if not self.ending and (before is None or not torch.equal(rows, before)):
-                told = is_probability(rows[fine], lambda: self.call.raw(model, batch))
-                self.ending = "probability" if check_known(told, self.call.pick) else ""
+            head = before[fine] if before is not None else None
+            told = partial(is_probability, rows[fine], lambda: self.call.raw(model, batch))
+            self.ending = ending_of(rows[fine], head, told, self.call.pick)
         if self.ending == "probability":
             before = torch.logit(rows.float(), EPS)
         if self.watch is not None:

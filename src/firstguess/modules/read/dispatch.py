@@ -170,14 +170,17 @@ def refusal(module: nn.Module) -> str:
 
 # What functions and methods of tensors are in a description, where one signal goes in.
 
-_SHAPING = (torch.flatten, torch.reshape, torch.squeeze)
-_SHAPING_METHODS = ("flatten", "view", "reshape", "squeeze")
-SUMS = (operator.add, operator.iadd, torch.add)
-DIFFERENCES = (operator.sub, operator.isub, torch.sub, torch.subtract)
+# Methods are known by their names.
+_SHAPING = (torch.flatten, torch.reshape, torch.squeeze, "flatten", "view", "reshape", "squeeze")
+_SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
+_DIFFERENCES = (operator.sub, operator.isub, torch.sub, torch.subtract, "sub", "sub_")
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.setitem)
-_PRODUCTS = (operator.mul, operator.imul, torch.mul, torch.multiply)
-_QUOTIENTS = (operator.truediv, operator.itruediv, torch.div, torch.true_divide)
-_ATTENTION = (F.scaled_dot_product_attention, torch.matmul, operator.matmul, torch.bmm, torch.einsum)
+_PRODUCTS = (operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_")
+_QUOTIENTS = (operator.truediv, operator.itruediv, torch.div, torch.true_divide, "div", "div_")
+_ATTENTION = (
+    F.scaled_dot_product_attention, torch.matmul, operator.matmul, torch.bmm, torch.baddbmm, torch.einsum, "matmul",
+    "bmm", "baddbmm",
+)  # fmt: skip
 _JOINS = (torch.cat, torch.concat, torch.stack, torch.hstack, torch.vstack)
 
 
@@ -189,10 +192,8 @@ def function_name(node: fx.Node) -> str:
 
 def is_sum(node: fx.Node) -> bool:
     """Whether a node adds (or subtracts) two things, one as it is."""
-    target = node.target
-    named = node.op == "call_method" and target in ("add", "add_", "sub", "sub_")
     plain = node.kwargs.get("alpha", 1) == 1 and len(node.args) == 2
-    return bool((named or target in (*SUMS, *DIFFERENCES)) and plain)
+    return bool(node.target in (*_SUMS, *_DIFFERENCES) and plain)
 
 
 def in_place(node: fx.Node) -> bool:
@@ -203,7 +204,7 @@ def in_place(node: fx.Node) -> bool:
 
 
 def is_difference(node: fx.Node) -> bool:
-    return node.target in DIFFERENCES or node.target in ("sub", "sub_")
+    return node.target in _DIFFERENCES
 
 
 def function(node: fx.Node, context: ReadContext, after: tuple[int, ...] | None) -> ReadResult:
@@ -215,13 +216,11 @@ def function(node: fx.Node, context: ReadContext, after: tuple[int, ...] | None)
     if (passive := identity_call(call)) is not None:
         return passive
     target: Any = node.target
-    name = function_name(node)
-    method = node.op == "call_method"
-    if target in _SHAPING or (method and name in _SHAPING_METHODS):
-        return _shaping(call, name, context, after)
-    if (arithmetic := _arithmetic(call, name)) is not None:
+    if target in _SHAPING:
+        return _shaping(call, function_name(node), context, after)
+    if (arithmetic := _arithmetic(call)) is not None:
         return arithmetic
-    if target in _ATTENTION or (method and name in ("matmul", "bmm")):
+    if target in _ATTENTION:
         return ReadResult(why="a product of signals, as in attention, has no closed form here")
     if target is operator.getitem:
         return ReadResult(why="takes a part of the signal")
@@ -233,12 +232,11 @@ def function(node: fx.Node, context: ReadContext, after: tuple[int, ...] | None)
 def of_several(node: fx.Node) -> str:
     """Why a call with several signals in it has no description."""
     target: Any = node.target
-    name = function_name(node)
     if target in _JOINS:
         return "joins several signals; a description has one, and residual sums"
-    if target in _ATTENTION or name in ("matmul", "bmm", "baddbmm"):
+    if target in _ATTENTION:
         return "a product of signals, as in attention, has no closed form here"
-    if target in _PRODUCTS or name in ("mul", "mul_"):
+    if target in _PRODUCTS:
         return "a product of two signals (a gate) has no closed form here"
     if is_sum(node):
         return "a sum of two signals of which neither is the input of the other"
@@ -278,12 +276,12 @@ def _is_batch(size: Any) -> bool:
     return whole.args[1:] == (("shape",) if whole.target is getattr else ()) and whole.target in (getattr, "size")
 
 
-def _arithmetic(call: Call, name: str) -> ReadResult | None:
+def _arithmetic(call: Call) -> ReadResult | None:
     """Scalars times and plus the signal."""
     target: Any = call.target
-    if target in (operator.neg, torch.neg) or name == "neg":
+    if target in (operator.neg, torch.neg, "neg"):
         return ReadResult((Scale(-1.0),))
-    if (target in (torch.pow, operator.pow) or name == "pow") and call.argument(1, "exponent", None) == 2:
+    if target in (torch.pow, operator.pow, "pow") and call.argument(1, "exponent", None) == 2:
         return ReadResult((Activate(activation("square")),))
     if len(call.args) != 2 or call.kwargs:
         return None
@@ -291,23 +289,16 @@ def _arithmetic(call: Call, name: str) -> ReadResult | None:
     number = right if isinstance(left, fx.Node) else left
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
         return None
-    if _changes_nothing(target, name, number):
-        return ReadResult()
-    if target in SUMS or name in ("add", "add_"):
-        return ReadResult((Shift(float(number)),))
-    if target in DIFFERENCES or name in ("sub", "sub_"):
+    if target in _SUMS:
+        return ReadResult((Shift(float(number)),) if number else ())
+    if target in _DIFFERENCES:
         first = isinstance(left, fx.Node)
         return ReadResult((Shift(-float(number)),) if first else (Scale(-1.0), Shift(float(number))))
-    if target in _PRODUCTS or name in ("mul", "mul_"):
-        return ReadResult((Scale(float(number)),))
-    if (target in _QUOTIENTS or name in ("div", "div_")) and isinstance(left, fx.Node) and number:
+    if target in _PRODUCTS:
+        return ReadResult((Scale(float(number)),) if number != 1 else ())
+    if target in _QUOTIENTS and isinstance(left, fx.Node) and number:
         return ReadResult((Scale(1.0 / number),))
     return None
-
-
-def _changes_nothing(target: Any, name: str, number: float) -> bool:
-    adds, multiplies = target in SUMS or name in ("add", "add_"), target in _PRODUCTS or name in ("mul", "mul_")
-    return (adds and number == 0) or (multiplies and number == 1)
 
 
 # Variances of weights, from the initializers themselves: draw, estimate, and recognise the rule where there is one.

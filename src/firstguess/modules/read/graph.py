@@ -347,17 +347,19 @@ class _Reader:
                     meaning = ReadResult(why=dispatch.of_several(node))
             return Carrier(path, kind, meaning, first, context.axes, module=True)
         path, kind = owner(node), dispatch.function_name(node)
+        carrier = Carrier(path, kind, ReadResult(), first, context.axes)
         both = [a for a in node.args if isinstance(a, fx.Node) and a in self.carriers]
         if dispatch.is_sum(node) and len(both) == 2:
             return sum_of(self.trail, node, path, both[0], both[1])
         if len(signals) > 1:
-            return Carrier(path, kind, ReadResult(why=dispatch.of_several(node)), first, context.axes)
-        if any(n not in self.carriers and n not in self.aside for n in node.all_input_nodes):
-            why = "a parameter or buffer meets the signal outside of a known module"
-            return Carrier(path, kind, ReadResult(why=why), first, context.axes)
-        if node.target in (operator.getitem, getattr) and self.carriers[first].unread:
-            return Carrier(path, kind, ReadResult(), first, None, broken=True)  # of an output that is unread already
-        return Carrier(path, kind, dispatch.function(node, context, self.trail.shape(node)), first, context.axes)
+            carrier.meaning = ReadResult(why=dispatch.of_several(node))
+        elif any(n not in self.carriers and n not in self.aside for n in node.all_input_nodes):
+            carrier.meaning = ReadResult(why="a parameter or buffer meets the signal outside of a known module")
+        elif node.target in (operator.getitem, getattr) and self.carriers[first].unread:
+            carrier.axes, carrier.broken = None, True  # of an output that is unread already
+        else:
+            carrier.meaning = dispatch.function(node, context, self.trail.shape(node))
+        return carrier
 
     # The whole
 

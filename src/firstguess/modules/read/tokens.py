@@ -247,6 +247,7 @@ def _token(node: fx.Node, name: str, axis: int) -> int | None:
 
 
 _TORCH = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+_NOT_CAUSAL = "a mask that is not causal; a description has causal attention, or none masked"
 _MASKED = "a padding mask by hand: padding is read of Hugging Face's own models only"
 _COPIES = ("contiguous", "clone", "detach", "float", "double", "to", "type", "type_as")
 _MATMULS = ("matmul", "bmm", "__matmul__")
@@ -374,9 +375,7 @@ class GraphPieces:
         mask = next((given[n] for n in names if n.endswith("mask") and "padding" not in n and n in given), None)
         causal = is_causal(self.constants.of(mask))
         if causal is None:
-            raise self.builder.stop(
-                path, "a mask that is not causal; a description has causal attention, or none masked"
-            )
+            raise self.builder.stop(path, _NOT_CAUSAL)
         if attention:
             return Several((TokenSignal((*v.pieces, multihead(self.builder, path, causal=causal)), "tokens"), None))
         make = encoder if isinstance(module, nn.TransformerEncoder) else encoder_layer
@@ -495,7 +494,7 @@ class GraphPieces:
         self.begun = True
         causal = is_causal(self.constants.of(given.get("attn_mask")), taken=True)
         if causal is None:
-            raise _stop(node, "a mask that is not causal; a description has causal attention, or none masked")
+            raise _stop(node, _NOT_CAUSAL)
         sizes = self.constants.shape(given["query"])
         query, key, value = self._three(node, views)
         return Attended((query, key, value), sizes[1], causal or bool(given.get("is_causal", False)))
@@ -526,7 +525,7 @@ class GraphPieces:
 
     def _masked(self, node: fx.Node, v: Scores, causal: bool | None) -> Value:
         if causal is None or v.weights:
-            raise _stop(node, "a mask that is not causal; a description has causal attention, or none masked")
+            raise _stop(node, _NOT_CAUSAL)
         return replace(v, causal=v.causal or causal)
 
     # The rest
