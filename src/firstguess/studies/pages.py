@@ -13,7 +13,7 @@ from markupsafe import Markup
 from firstguess.base import files
 from firstguess.base.text import spaced
 from firstguess.show.charts.sweep import WORDS, study_chart
-from firstguess.show.charts.theme import elided, number, percent, unbroken
+from firstguess.show.charts.theme import number, percent, shortened, unbroken
 from firstguess.studies.store import SECONDS, TASK
 from firstguess.studies.study_files import KeptStudy
 
@@ -151,7 +151,7 @@ def _cell(value: Any, name: str, *, setting: bool = False) -> str:
         if math.isnan(value):
             return "–"
         return unbroken(percent(value)) if name in ("largest", "over_90") else number(value)
-    return elided(str(value), _LONGEST)
+    return shortened(str(value), _LONGEST)
 
 
 def _failures(study: KeptStudy, settings: Sequence[str]) -> list[list[str]]:
