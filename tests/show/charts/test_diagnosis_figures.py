@@ -69,18 +69,11 @@ def test_shares_that_are_compared_have_as_many_digits() -> None:
 
 
 @pytest.mark.parametrize("share", [0.99, 0.97, 0.8, 0.3, 0.02])
-def test_the_name_of_a_line_is_not_across_a_bar_as_high(share: float) -> None:
-    """Nearly all initializations in one bin: the bar's top is higher than the names are."""
-    rest = (1 - share) / 59
-    seen = EmpiricalGuesses(np.tile([share, *[rest] * 59], (200, 1)), 1000)
-    drawn = rows(law_chart(Measurement(seen, ())))
-    (mark,) = (row for row in drawn if str(row.get("text", "")).startswith("average"))
-    bars = [row for row in drawn if "zero" in row and row["density"] > 0]
-    width = 8 * len(mark["text"]) / 760 * (max(row["to"] for row in drawn if "to" in row))
-    start, stop = (
-        (mark["beside"] - width, mark["beside"]) if share >= 0.75 else (mark["beside"], mark["beside"] + width)
-    )
-    assert all(bar["to"] <= start + 1e-9 or stop - 1e-9 <= bar["from"] for bar in bars)
+def test_lines_at_the_average_and_at_an_even_split(share: float) -> None:
+    seen = EmpiricalGuesses(np.tile([share, *[(1 - share) / 59] * 59], (200, 1)), 1000)
+    chart = law_chart(Measurement(seen, ()))
+    drawn = {row["text"]: row["from"] for row in rows(chart) if "text" in row}
+    assert drawn == {"even split": pytest.approx(1 / 60), "average": pytest.approx(share)}
 
 
 # -- Through the network -----------------------------------------------------------------------------------------

@@ -150,40 +150,13 @@ def law_chart(
     histogram = histograms.of_one_class(laws, seen) if two else histograms.of_largest(laws, seen)
     words = "Share of the data guessed to be of the first class" if two else "Share of the data in the largest class"
     width = theme.NARROW if narrow else _WIDTH
-    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if narrow else None)
-    even, average = 1 / seen.classes, seen.expected_max()
-    at, left = _beside(even, "even split", 10, histogram, width, () if two else (average,))
-    layers += mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at, left=left)
-    if not two:
-        at, left = _beside(average, "average", 30, histogram, width, (even,))
-        layers += mark(average, "average", MEASURED, [7, 4], 30, beside=at, left=left)
+    ticks = [0, 0.25, 0.5, 0.75, 1] if narrow else None
+    places = {"even split": 1 / seen.classes} | ({} if two else {"average": seen.expected_max()})
+    layers = histogram_layers(histogram, words, places, ticks=ticks, width=width)
     chart = theme.stacked(layers, width, _HEIGHT)
     return theme.house(
         chart, title or theme.unbroken(_law_title(measurement, laws)), _law_subtitle(measurement, prediction, histogram)
     )
-
-
-def _beside(
-    at: float, text: str, height: int, histogram: histograms.Histogram, width: int, lines: Sequence[float]
-) -> tuple[float, bool]:
-    """Where a line's name begins, and whether it is left of that place: at the line, on the side without other `lines`.
-
-    Past the bars that reach up to the name and would be under it, where there is room.
-    """
-    edges, low, high = histogram.edges, float(histogram.edges[0]), float(histogram.edges[-1])
-    wide = (theme.text_width(text) + 7) / width * (high - low)
-    reach = (1 - (height + 12) / _HEIGHT) * histogram.top
-    tall = [i for i in range(len(edges) - 1) if max(float(h[i]) for h in histogram.heights.values()) > reach]
-    left = at >= LATE
-    if not left and any(at < line < at + 1.1 * wide for line in lines):
-        left = at - wide >= low
-    place = at
-    for i in reversed(tall) if left else tall:
-        if left and place - wide < edges[i + 1] and edges[i] < place:
-            place = float(edges[i])
-        elif not left and edges[i] < place + wide and place < edges[i + 1]:
-            place = float(edges[i + 1])
-    return (place if low <= place - wide * left and place + wide * (not left) <= high else at), left
 
 
 def _law_title(measurement: Measurement, laws: dict[str, ClassShares]) -> str:
@@ -417,12 +390,12 @@ def prediction_chart(prediction: Prediction, *, title: str | None = None) -> the
 
 
 WIDTH = 520
-LATE = 0.75  # from here on a line's name is on its left
 MEASURED = theme.PALETTE[0]
 COLOURS = {"closed form": theme.PALETTE[1], "kernel": theme.PALETTE[2], "predicted": theme.PALETTE[1]}
 DASHES = {"closed form": [7, 4], "kernel": [1, 0], "predicted": [1, 0]}
 WIDTHS = {"closed form": 2.5, "kernel": 3.5, "predicted": 2.5}  # a solid line looks out from under dashes
 
+_RULES = {"even split": (theme.SOFT, [2, 3]), "average": (MEASURED, [7, 4])}
 _PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is allowed
 
 
@@ -430,9 +403,15 @@ _PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is al
 
 
 def histogram_layers(
-    histogram: Histogram, x_title: str, *, ticks: Sequence[float] | None = None, bars: str = "measured"
+    histogram: Histogram,
+    x_title: str,
+    places: Mapping[str, float],
+    *,
+    ticks: Sequence[float] | None = None,
+    bars: str = "measured",
+    width: int = WIDTH,
 ) -> list[alt.Chart]:
-    """Measured bars, distributions as outlines over them, and the key."""
+    """Measured bars, distributions as outlines over them, upright lines at `places` by name, and the key."""
     edges = histogram.edges
     marks: Any = {"tickCount": 6} if ticks is None else {"values": list(ticks)}
     ends = theme.axis([float(edges[0]), float(edges[-1])], labelExpr=theme.PERCENT, labelFlush=False, **marks)
@@ -451,8 +430,12 @@ def histogram_layers(
     # The first law on top: its dashes leave the solid ones below in sight where the two coincide.
     for name, height in reversed(list(histogram.laws.items())):
         layers.append(theme.outline(edges, height, x, y, COLOURS[name], DASHES[name], WIDTHS[name], reading=name))
+    rules = [Entry(name, *_RULES[name]) for name in places]
+    for rule in rules:
+        base = alt.Chart(theme.data([{"from": places[rule.name], "text": rule.name}])).encode(x=x)
+        layers.append(base.mark_rule(color=rule.colour, strokeDash=list(rule.dash), strokeWidth=2))
     seen = [Entry(bars, theme.PALE_BLUE, shape="square")] if histogram.measured is not None else []
-    return [*layers, *key([*_lines(list(histogram.laws)), *seen])]
+    return [*layers, *key([*_lines(list(histogram.laws)), *seen, *rules], width=width)]
 
 
 def law_panel(
@@ -466,8 +449,8 @@ def law_panel(
         title += f" (the {histogram.cut} continues above)"
     classes = next(law.classes for law in (*laws.values(), measured) if law is not None)
     whole = histogram.edges[-1] >= 1
-    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if whole else None, bars=bars)
-    layers += mark(1 / classes, "even split", theme.SOFT, [2, 3], 12, width=1.5)
+    ticks = [0, 0.25, 0.5, 0.75, 1] if whole else None
+    layers = histogram_layers(histogram, words, {"even split": 1 / classes}, ticks=ticks, bars=bars)
     return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
 
 
@@ -475,28 +458,6 @@ def _ticks(top: float, unit: float) -> list[float]:
     """Densities up to `top` at which a `unit` of the axis holds a round part of the initializations."""
     step = next(s for k in range(-6, 9) for s in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if top * unit / s <= 6)
     return [k * step / unit for k in range(int(top * unit / step) + 1)]
-
-
-def mark(
-    at: float,
-    text: str,
-    ink: str,
-    dash: list[int],
-    height: int,
-    *,
-    width: float = 2,
-    beside: float | None = None,
-    left: bool | None = None,
-) -> list[alt.Chart]:
-    """A line at this fraction, with its name `beside` it, `height` pixels below the top; `left` of it, or right."""
-    row = {"from": at, "beside": at if beside is None else beside, "text": text}
-    base = alt.Chart(theme.data([row])).encode(x="from:Q")
-    word = base.encode(x="beside:Q", text="text:N", y=alt.value(height))
-    near = at < LATE if left is None else not left
-    return [
-        base.mark_rule(color=ink, strokeDash=dash, strokeWidth=width),
-        *theme.halo(word, align="left" if near else "right", dx=7 if near else -7, color=ink),
-    ]
 
 
 # -- γ by layer ----------------------------------------------------------------------------------------------------

@@ -173,16 +173,15 @@ def _plane(view: View, logits: Logits, reach: float) -> list[alt.Chart]:
 
 def _center(view: View, plane: dict[str, Any]) -> list[alt.Chart]:
     """From the boundary to the cloud's center, the shortest way."""
-    rows = [{"x": 0.0, "y": 0.0}, {"x": -view.center, "y": view.center}]
-    base = alt.Chart(theme.data(rows)).encode(**plane)
-    end = alt.Chart(theme.data(rows[1:])).encode(**plane)
-    cross: Any = {"shape": "cross", "filled": True, "opacity": 1}
-    return [
-        base.mark_line(color="white", strokeWidth=5),
-        base.mark_line(color=theme.INK, strokeWidth=2.2),
-        end.mark_point(size=260, color="white", **cross),
-        end.mark_point(size=130, color=theme.INK, **cross),
-    ]
+    base = alt.Chart(theme.data([{"x": 0.0, "y": 0.0}, {"x": -view.center, "y": view.center}])).encode(**plane)
+    lines = [base.mark_line(color="white", strokeWidth=5), base.mark_line(color=theme.INK, strokeWidth=2.2)]
+    return [*lines, *_cross(view, plane)]
+
+
+def _cross(view: View, plane: dict[str, Any]) -> list[alt.Chart]:
+    end = alt.Chart(theme.data([{"x": -view.center, "y": view.center}])).encode(**plane)
+    look: Any = {"shape": "cross", "filled": True, "opacity": 1}
+    return [end.mark_point(size=size, color=ink, **look) for size, ink in ((260, "white"), (130, theme.INK))]
 
 
 def _law(logits: Logits) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -384,15 +383,7 @@ def _picture(
     inks = [{pair[0]: FAVOURED, pair[1]: RIVAL}.get(int(c), OTHER) for c in shown]
     plane = axes(reach, f"Logit of class {pair[1]}", f"Logit of class {pair[0]}" if first else None)
     share = theme.percent(float(logits.shares[pair[0]]))
-    end = alt.Chart(theme.data([{"x": -view.center, "y": view.center}]))
-    end = end.encode(**plane)
-    cross: Any = {"shape": "cross", "filled": True, "opacity": 1}
-    layers = [
-        *sides(reach, plane),
-        dots(view, inks, reach, plane, 14),
-        end.mark_point(size=240, color="white", **cross),
-        end.mark_point(size=120, color=theme.INK, **cross),
-    ]
+    layers = [*sides(reach, plane), dots(view, inks, reach, plane, 14), *_cross(view, plane)]
     head = alt.TitleParams(
         f"step {theme.spaced(step)}", subtitle=[theme.unbroken(f"{share} guessed class {pair[0]}")], anchor="start",
         frame="group", fontSize=16, subtitleFontSize=13, fontWeight="normal", offset=8, subtitlePadding=3,
