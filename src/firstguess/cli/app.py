@@ -13,11 +13,11 @@ import typer
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
 from firstguess.base.files import reason
-from firstguess.cli import help, models, predict, research, setup, theory, train
-from firstguess.cli.help import run
+from firstguess.cli import models, predict, research, setup, theory, train
+from firstguess.cli.output import Command, Group, run
 
 
-class _Interruptible(help.Group):
+class _Interruptible(Group):
     """Commands that say when they are interrupted: Typer itself ends them with 130, and without a word."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -86,7 +86,7 @@ _GROUPS = {
 }
 for _title, _commands in _GROUPS.items():
     for _command in _commands:
-        _how: Any = {"cls": help.Command, "epilog": getattr(_command, "examples", ""), "rich_help_panel": _title}
+        _how: Any = {"cls": Command, "epilog": getattr(_command, "examples", ""), "rich_help_panel": _title}
         app.command(_command.__name__.replace("_", "-"), **_how)(_command)
 
 

@@ -14,8 +14,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import spaced
 from firstguess.cli import subjects
-from firstguess.cli.help import Command
-from firstguess.cli.output import Json, examples, print_json, print_table, say
+from firstguess.cli.output import Command, Json, examples, print_json, print_table, say
 
 if TYPE_CHECKING:
     from firstguess.studies.study_files import KeptStudy
