@@ -15,26 +15,13 @@ from firstguess.base.gaussian import Array
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
-class HasMoments(Protocol):
-    """Moments of a sample, over points and components."""
-
-    @property
-    def mean_square(self) -> float: ...
-
-    @property
-    def variance(self) -> float: ...
-
-    @property
-    def mean(self) -> float: ...
-
-
 class Sample(Protocol):
     """A data set that knows its size and moments: `fg.data.Data` is one."""
 
     @property
     def n(self) -> int: ...
 
-    def inputs(self) -> HasMoments: ...
+    def inputs(self) -> Any: ...
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,7 @@ class Points:
     @property
     def width(self) -> int:
         """Units (channels) at a position: the tangent kernel wants their number."""
-        assert self.shape.width is not None
-        return self.shape.width
+        return self.shape.units
 
     @property
     def count(self) -> int:

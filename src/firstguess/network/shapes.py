@@ -64,9 +64,14 @@ class Shape:
     @property
     def sizes(self) -> tuple[int, ...]:
         """(units,) or (channels, height, width), where both are known."""
-        assert self.width is not None
         assert self.grid is not None
-        return (self.width, *self.grid.sides)
+        return (self.units, *self.grid.sides)
+
+    @property
+    def units(self) -> int:
+        """The width, where it is known."""
+        assert self.width is not None
+        return self.width
 
     @property
     def own_sizes(self) -> list[int]:

@@ -37,10 +37,39 @@ _TURNED = 0.02  # β² up to which queries and keys are left out of gradients wh
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
 
+class TwoWeights(Layer):
+    """A layer of tokens that has weights twice; the second have the variances of the first where none are given."""
+
+    weight_var: float
+    bias_var: float
+    out_var: float | None
+    out_bias_var: float | None
+
+    @property
+    def _outer(self) -> tuple[float, float]:
+        """Variances of the second weights and of their biases."""
+        return (
+            self.weight_var if self.out_var is None else self.out_var,
+            self.bias_var if self.out_bias_var is None else self.out_bias_var,
+        )
+
+    def _no_tangent(self, t: Array | None) -> None:
+        if t is not None:
+            hint = "fg.predict(net, data=x) without tangent"
+            raise NotCovered(f"a tangent kernel of {self.kind}", got="none is known here", hint=hint)
+
+    @staticmethod
+    def _drawn(draw: Draw, weights: Weights) -> nn.Module:
+        from torch import nn
+
+        units, fan_in = weights.shape
+        return draw.fill(nn.utils.skip_init(nn.Linear, fan_in, units, bias=weights.bias_var > 0.0), weights)
+
+
 @register
 @final
 @dataclass(frozen=True)
-class Attention(Layer):
+class Attention(TwoWeights):
     """Multi-head self-attention: W_o of the heads' Σ_t A_st v_t, A the soft-max of q·k/√(width/heads): theory.md (23).
 
     Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
@@ -101,14 +130,6 @@ class Attention(Layer):
             )
         return before
 
-    @property
-    def _outer(self) -> tuple[float, float]:
-        """Variances of the output's weights and biases."""
-        return (
-            self.weight_var if self.out_var is None else self.out_var,
-            self.bias_var if self.out_bias_var is None else self.out_bias_var,
-        )
-
     def _size(self, width: int) -> int:
         """Units of a head."""
         return max(2, width // self.heads // 2 * 2) if self.rotary else max(1, width // self.heads)
@@ -123,12 +144,7 @@ class Attention(Layer):
         return AllPairsMap(lambda k, t: self._run(points, k, t))
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
-        if t is not None:
-            raise NotCovered(
-                "a tangent kernel of attention",
-                got="none is known here",
-                hint="fg.predict(net, data=x) without tangent",
-            )
+        self._no_tangent(t)
         mixed, said = self._mixed(k, self.heads_of(points), points)
         out_var, out_bias = self._outer
         mixed *= self.gain
@@ -210,20 +226,14 @@ class Attention(Layer):
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """Queries, keys and values in one matrix, as torch's own; then the output."""
-        from torch import nn
-
         from firstguess.network.torch_ops import SelfAttention
 
-        width = place.before.width
-        assert width is not None
+        width = place.before.units
         few = self.heads if self.groups is None else self.groups
         inner = Weights((width + 2 * (width // self.heads * few), width), width, self.weight_var, self.bias_var)
         outer = Weights((width, width), width, *self._outer)
-        drawn = [
-            draw.fill(nn.utils.skip_init(nn.Linear, width, weights.shape[0], bias=weights.bias_var > 0.0), weights)
-            for weights in (inner, outer)
-        ]
-        return SelfAttention(drawn[0], drawn[1], self.heads, self.causal, self._turns(width), few, self.window)
+        drawn = self._drawn(draw, inner), self._drawn(draw, outer)
+        return SelfAttention(*drawn, self.heads, self.causal, self._turns(width), few, self.window)
 
 
 _GELU = registry.activation("gelu")
@@ -244,7 +254,7 @@ class _Units(NamedTuple):
 @register
 @final
 @dataclass(frozen=True)
-class TokenMix(Layer):
+class TokenMix(TwoWeights):
     """W₂ φ(W₁ x) over the tokens of every unit (MLP-Mixer), `width` units between: theory.md (29).
 
     Its weights are shared by all units, so the mean over units is random and does not vanish: LayerNorm subtracts it,
@@ -274,14 +284,6 @@ class TokenMix(Layer):
         if not isinstance(self.phi, Activation) or self.phi.centered:
             raise InvalidInput("an activation, not centred", got=str(self.phi), where="tokenmix", hint="tokenmix(256)")
 
-    @property
-    def _outer(self) -> tuple[float, float]:
-        """Variances of the second weights and of its biases."""
-        return (
-            self.weight_var if self.out_var is None else self.out_var,
-            self.bias_var if self.out_bias_var is None else self.out_bias_var,
-        )
-
     shape = keeps_tokens
 
     def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
@@ -294,10 +296,7 @@ class TokenMix(Layer):
         n_ab = wᵀN_ab w + σb² is common to all units. Over units k fluctuates about σ₁²·mean_t K_tt by √(2/tokens), by
         more where tokens are alike: so units are drawn, and F averaged.
         """
-        if t is not None:
-            raise NotCovered(
-                "a tangent kernel of tokenmix", got="none is known here", hint="fg.predict(net, data=x) without tangent"
-            )
+        self._no_tangent(t)
         if points.real is not None:
             raise NotCovered(
                 "sequences without padding before tokenmix, which has a weight for every place",
@@ -359,7 +358,6 @@ class TokenMix(Layer):
     tensors = unbatched
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
 
         from firstguess.network import torch_ops
         from firstguess.network.activations.tensors import module_of
@@ -367,10 +365,5 @@ class TokenMix(Layer):
         _, tokens = place.before.sizes
         inner = Weights((self.width, tokens), tokens, self.weight_var, self.bias_var)
         outer = Weights((tokens, self.width), self.width, *self._outer)
-        first, second = (
-            draw.fill(
-                nn.utils.skip_init(nn.Linear, weights.shape[1], weights.shape[0], bias=weights.bias_var > 0.0), weights
-            )
-            for weights in (inner, outer)
-        )
+        first, second = self._drawn(draw, inner), self._drawn(draw, outer)
         return torch_ops.TokenMixModule(first, module_of(self.phi), second)

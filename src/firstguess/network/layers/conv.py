@@ -144,9 +144,7 @@ class Conv(Layer):
         """A grouped convolution; for the data, which all initializations share, one with all their kernels."""
         import torch.nn.functional as F
 
-        assert place.before.width is not None
-        assert place.after.width is not None
-        shape = (place.after.width, place.before.width, self.kernel, self.kernel)
+        shape = (place.after.units, place.before.units, self.kernel, self.kernel)
         stride, padding = self.stride, self.padding
 
         def product(x: Tensor, kernels: Tensor, bias: Tensor | None, shared: bool) -> Tensor:
@@ -155,7 +153,7 @@ class Conv(Layer):
             return F.conv2d(images, kernels.flatten(0, 1), every, stride, padding, groups=groups)
 
         # Room for unfolded images inside the convolution.
-        fan_in = place.before.width * self.kernel**2
+        fan_in = place.before.units * self.kernel**2
         drawn = self.weight_var, self.bias_var, self.init
         return Weights(shape, fan_in, *drawn, product=product, room=10.0, trained=not self.frozen)
 

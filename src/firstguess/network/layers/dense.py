@@ -120,9 +120,8 @@ class Dense(Layer):
 
     def tensors(self, place: Place) -> Weights:
         """Every unit sees all units; on images those of all positions, of a sequence those of one token."""
-        assert place.after.width is not None
         fan_in = math.prod(place.before.own_sizes)
-        shape = (place.after.width, fan_in)
+        shape = (place.after.units, fan_in)
         return Weights(shape, fan_in, self.weight_var, self.bias_var, self.init, trained=not self.frozen)
 
     def source(self, at: SourceWriter) -> str:

@@ -136,10 +136,9 @@ class Embed(Layer):
 
         from firstguess.network.torch_ops import Embedding, Row
 
-        size, width = self.vocabulary or place.before.width, place.after.width
+        size, width = self.vocabulary or place.before.width, place.after.units
         if size is None:
             raise InvalidInput("the size of the vocabulary", got="none", hint="embed(vocabulary=1000), or ids as data")
-        assert width is not None
         table = draw.fill(nn.utils.skip_init(nn.Embedding, size, width), Weights((size, width), 1, self.std**2, 0.0))
         types = draw.fill(Row(width), Weights((width,), 1, self.types**2, 0.0)) if self.types else None
         return Embedding(table, types, self.padding)
@@ -221,9 +220,7 @@ class Patches(Layer):
 
         from firstguess.network import torch_ops
 
-        assert place.before.width is not None
-        assert place.after.width is not None
-        channels, units, size = place.before.width, place.after.width, self.size
+        channels, units, size = place.before.units, place.after.units, self.size
         kernels = nn.utils.skip_init(nn.Conv2d, channels, units, size, stride=size, bias=self.bias_var > 0.0)
         fan_in = channels * size * size
         weights = Weights((units, channels, size, size), fan_in, self.weight_var, self.bias_var)
@@ -298,8 +295,7 @@ class Positions(Layer):
 
         from firstguess.network.torch_ops import AddPositions, Row
 
-        width, (places, *_) = place.before.width, place.before.sizes[1:]
-        assert width is not None
+        width, places = place.before.sizes
         if self.sinusoidal:
             return AddPositions(torch.from_numpy(waves(places, width)))
         return AddPositions(draw.fill(Row(places, width), Weights((places, width), 1, self.std**2, 0.0)))
@@ -373,6 +369,5 @@ class FirstToken(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network import torch_ops
 
-        width = place.before.width
-        assert width is not None
+        width = place.before.units
         return torch_ops.FirstTokenModule(draw.fill(torch_ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))

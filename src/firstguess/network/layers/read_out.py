@@ -163,8 +163,6 @@ class Unembed(Layer):
 
         if self.tied:
             return TiedHead()
-        units, width = place.after.width, place.before.width
-        assert units is not None
-        assert width is not None
+        units, width = place.after.units, place.before.units
         head = nn.utils.skip_init(nn.Linear, width, units, bias=False)
         return draw.fill(head, Weights((units, width), width, self.weight_var, 0.0, self.init))

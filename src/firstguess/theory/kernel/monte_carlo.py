@@ -226,9 +226,7 @@ class _Tally:
         for index, (unit_map, grid) in enumerate(zip(self.path.maps, self.path.grids, strict=True)):
             y = unit_map.units(y)
             if index + 1 < len(self.path.maps):
-                at = y.reshape(-1, self.images, grid.places)
-                square, total = float(np.vdot(y, y)), at.sum(axis=1)
-                self._by_layer[index] += np.array([square, float(np.vdot(total, total)) - square]) / y.shape[0]
+                self._by_layer[index] += np.array(_sums(y, self.images, grid)) / y.shape[0]
         self._products += self._product(y)
         self._mean += y.sum(axis=0, dtype=np.float64)
         self.nodes += y.shape[0]
@@ -252,10 +250,7 @@ class _Tally:
         """The followed products of every pair of units ±u (one number a pair: the two are not independent)."""
         entries = y[:, self._pairs[0]].astype(np.float64) * y[:, self._pairs[1]]
         mean = y.mean(axis=1, dtype=np.float64) ** 2
-        both = np.concatenate([entries, mean[:, None]], axis=1)
-        half = len(both) // 2
-        pairs = 0.5 * (both[:half] + both[half:])
-        return pairs.reshape(-1, self._bunch, pairs.shape[1]).mean(axis=1)
+        return _by_pairs(np.concatenate([entries, mean[:, None]], axis=1), self._bunch)
 
     def covariance(self) -> tuple[Array, float, float]:
         """The estimate, the standard error of an entry (root mean square) and that of the mean, by the diagonal."""
@@ -373,21 +368,28 @@ def _moments(y: Values) -> tuple[Array, Array]:
     return np.asarray(square, dtype=np.float64), np.asarray(y.mean(axis=0, dtype=np.float64), dtype=np.float64)
 
 
+def _by_pairs(products: Array, bunch: int) -> Array:
+    """Averages over pairs of units ±u, and over the units of a narrow group: what is independent of each other."""
+    half = len(products) // 2
+    pairs = 0.5 * (products[:half] + products[half : 2 * half])
+    return pairs.reshape(-1, bunch, pairs.shape[1]).mean(axis=1)
+
+
 def _error(y: Values, bunch: int) -> float:
     """The root mean square over entries of their standard error; the two of a pair ±u are not independent, nor are
     those of a narrow group."""
     size = y.shape[1]
     a, b = np.random.default_rng(0).integers(0, size, (2, _PROBES))  # which entries are followed: any do
-    products = y[:, a].astype(np.float64) * y[:, b]
-    half = len(products) // 2
-    pairs = 0.5 * (products[:half] + products[half : 2 * half])
-    pairs = pairs.reshape(-1, bunch, pairs.shape[1]).mean(axis=1)
+    pairs = _by_pairs(y[:, a].astype(np.float64) * y[:, b], bunch)
     return math.sqrt(float(np.mean(pairs.var(axis=0))) / len(pairs))
 
 
 def _summary(layer: Layer, y: Values, images: int, grid: PositionGrid) -> LayerReading:
-    at = y.reshape(len(y), images, grid.places)
-    square, total = float(np.vdot(y, y)), at.sum(axis=1)
-    scale = len(y) * grid.places
-    off = (float(np.vdot(total, total)) - square) / (scale * max(images * (images - 1), 1))
-    return LayerReading.of(layer, square / (scale * images), off)
+    (square, off), scale = _sums(y, images, grid), len(y) * grid.places
+    return LayerReading.of(layer, square / (scale * images), off / (scale * max(images * (images - 1), 1)))
+
+
+def _sums(y: Values, images: int, grid: PositionGrid) -> tuple[float, float]:
+    """Σ y², and Σ y_a y_b over different points at equal positions."""
+    square, total = float(np.vdot(y, y)), y.reshape(len(y), images, grid.places).sum(axis=1)
+    return square, float(np.vdot(total, total)) - square

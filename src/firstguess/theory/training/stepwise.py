@@ -360,7 +360,5 @@ def _counted(layers: Sequence[Layer], found: Sequence[Shape], width: int) -> Ite
         for path, inner in zip(layer.paths, layer.inside(before, width), strict=False):
             yield from _counted(path, inner, width)
         if layer.draws:
-            assert before.width is not None
-            assert after.width is not None
             places = layer.kernel_side**2 if layer.kernel_side else (before.grid.places if before.grid else 1)
-            yield before.width * places * after.width
+            yield before.units * places * after.units
