@@ -86,7 +86,7 @@ def _frontier(tuned: Found, other: Found) -> list[str]:
     one = Case("leaky ReLU, slope", "tuned", network, Stand(0.5, 1.0, 1.5), True)
     two = replace(one, family="plain ReLU", label="plain", known=Stand(3.0, 1.0, 4.0), tuned=False)
     given = {"tuned": (one, tuned), "plain": (two, other)}
-    assert frontier.chart(given, "here").to_dict()
+    assert frontier.chart(given).to_dict()
     return [entry.verdict for entry in frontier.judged(given)]
 
 

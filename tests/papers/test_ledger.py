@@ -172,18 +172,18 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def test_provenance_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "firstguess"
-    papers = package / "papers"
+    package, papers = tmp_path / "src" / "firstguess", tmp_path / "papers" / "src" / "firstguess_papers"
+    package.mkdir(parents=True)
     papers.mkdir(parents=True)
     module = papers / "beyond_x.py"
-    (package / "__init__.py").write_text("", encoding="utf-8")
+    (papers / "__init__.py").write_text("", encoding="utf-8")
     monkeypatch.setattr(provenance, "__file__", str(papers / "provenance.py"))
     monkeypatch.setattr(provenance.inspect, "getsourcefile", lambda _function: str(module))
     assert provenance.provenance(toy()) == provenance.Provenance()  # no checkout
     git(tmp_path, "init", "-q")
     module.write_text("checks = 1", encoding="utf-8")
     assert provenance.provenance(toy()) == provenance.Provenance()  # a checkout, but not of firstguess
-    git(tmp_path, "add", "firstguess/__init__.py")
+    git(tmp_path, "add", "papers/src/firstguess_papers/__init__.py")
     git(tmp_path, "commit", "-qm", "one")
     first = git(tmp_path, "rev-parse", "--short", "HEAD")
     assert provenance.provenance(toy()) == provenance.Provenance(f"{first} + changes", "uncommitted")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from charts import rows
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show import charts as figures
 from firstguess.show.charts.lines import Panel, Series
+from firstguess.studies.store import Store
 
 
 def test_panels_draw_bars_and_steps(tmp_path: Any) -> None:
@@ -61,3 +68,22 @@ def test_lines_refuse_what_does_not_fit() -> None:
         figures.lines_chart([], title="t", x_title="x", y_title="y")
     with pytest.raises(InvalidInput, match="as many"):
         figures.lines_chart([Series("a", [1, 2], [1])], title="t", x_title="x", y_title="y")
+
+
+def test_charts_of_tables_have_their_numbers_and_the_items_words(tmp_path: Path) -> None:
+    table = [{"name": "ReLU", "depth": k, "value": Number(0.5 * k, 0.1), "theory": 0.4 * k} for k in (1, 2)]
+
+    @item("beyond/toy", "A toy", claims=["I4"], where="§4", about="{coins} coins.", quick=dict(coins=2),
+          full=dict(coins=9), seconds=(1, 2))  # fmt: skip
+    def toy(run: Run) -> Outcome:
+        return Outcome([Entry("I4", "s", "m", "holds")], {"toy": columns(table)}, {"toy": lines(table, "depth")})
+
+    outcome = toy.function(Run(toy, True, Store(tmp_path)))
+    assert outcome.tables["toy"] == {
+        "name": ["ReLU", "ReLU"], "depth": [1, 2], "value": [0.5, 1.0], "error": [0.1, 0.1], "theory": [0.4, 0.8]
+    }  # fmt: skip
+    drawn = outcome.charts["toy"].to_dict()
+    assert drawn["title"]["text"] == ["A toy"]
+    assert drawn["title"]["subtitle"][0] == "2 coins."
+    found = {row["y"] for row in rows(outcome.charts["toy"]) if "y" in row}
+    assert {0.5, 1.0, 0.4, 0.8} <= found

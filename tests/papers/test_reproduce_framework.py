@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from pathlib import Path
@@ -365,3 +366,21 @@ def test_a_strange_record_is_an_error(tmp_path: Path) -> None:
     (folder / records.RECORD).write_text("{}", encoding="utf-8")
     with pytest.raises(Exception, match="remove"):
         records.read_all(tmp_path, True, ["beyond/toy"])
+
+
+def test_missing_data_say_which_file_goes_where(tmp_path: Path) -> None:
+    record = run_item(registry.items()["igb/fig1"], tmp_path / "out", quick=True, data_dir=tmp_path / "data")
+    assert record.status == "skipped"
+    assert str(tmp_path / "data" / "cifar10") in record.reason
+    assert "put Hugging Face's test-00000-of-00001.parquet there" in record.reason
+
+
+def test_an_unknown_item_gets_the_nearest_names() -> None:
+    with pytest.raises(InvalidInput, match=r"Try: .*norm/fig-g10"):
+        registry.choose(["norm/figg10"])
+
+
+def test_items_that_are_data_know_the_file_they_are_written_in() -> None:
+    """Which commit fixed an item's checks is asked of that file, not of the machinery."""
+    function = inspect.unwrap(registry.items()["igb/fig5"].function)
+    assert Path(inspect.getsourcefile(function) or "").name == "igb.py"

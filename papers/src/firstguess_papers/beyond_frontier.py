@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess import Network, Stand, figures, predict, tune
-from firstguess_papers import library
+from firstguess import Network, Stand, predict, tune
 from firstguess_papers.beyond_repair import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
+from firstguess_papers.charts import lines
+from firstguess_papers.charts import predicted as predicted_line
+from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, all_of, entry, same
 from firstguess_papers.library import stand
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
@@ -130,6 +131,9 @@ def measured(piece: Mapping[str, Any]) -> Found:
     )
 
 
+ENDS = (0.08, 25.0)  # of the line γ = P − 1
+
+
 @item(
     "beyond/frontier",
     "Bias, gradients and nonlinearity before training",
@@ -150,12 +154,12 @@ def frontier(run: Run) -> Outcome:
         key = {"network": str(case.network), **sizes}
         piece = run.piece(key, partial(sampled, case.network, **sizes), label=case.label)
         found[case.label] = case, measured(piece)
-    where = f"width {width}, {inits} initializations each, {OUTPUTS} outputs, random data"
     return Outcome(
         judged(found),
         {"frontier": columns([_row(*one) for one in found.values()])},
-        {"frontier": chart(found, where)},
+        {"frontier": chart(found)},
         ["Gradients and P are by automatic differentiation of outputs; γ is that of output nodes."],
+        {"frontier": Holds("At constant gradients bias is nonlinearity: parameters put γ where it is wanted", (1,))},
     )
 
 
@@ -260,51 +264,23 @@ def _failed(checks: Mapping[str, Truth]) -> str:
 
 def _row(case: Case, found: Found) -> dict[str, Any]:
     line: dict[str, Any] = {"network": str(case.network), "name": case.label, "tuned": case.tuned}
-    for name, number, known in (
-        ("gamma", _gamma(found), case.known.gamma),
-        ("gradients", found.gradients, case.known.gradients),
-        ("nonlinearity", found.nonlinearity, case.known.nonlinearity),
-    ):
-        line |= {name: number.value, f"{name}_error": number.error, f"{name}_predicted": known}
-    return line | {"law": found.law.value, "law_error": found.law.error, "kept": found.kept.value}
+    line |= {"gamma": _gamma(found), "gradients": found.gradients, "nonlinearity": found.nonlinearity}
+    line |= {f"{name}_predicted": getattr(case.known, name) for name in ("gamma", "gradients", "nonlinearity")}
+    return line | {"law": found.law, "kept": found.kept.value}
 
 
-def chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
-    """γ and P − 1 of networks over γ in closed form."""
-
-    shown = [one for one in found.values() if one[0].known.gamma > 0.0]
-    ends = [0.08, 25.0]
-    panels: dict[str, list[library.Series]] = {"γ": [], "P − 1": []}
-    for family in dict.fromkeys(case.family for case, _ in shown):
-        own = [one for one in shown if one[0].family == family]
-        aside = 1.1 ** (list(PARAMETERS).index(family) - 1.5) if family in PARAMETERS else 1.0
-        x = [aside * case.known.gamma for case, _ in own]
-        for name, numbers in (
-            ("γ", [f.one_plus_gamma for _, f in own]),
-            ("P − 1", [f.nonlinearity for _, f in own]),
-        ):
-            values, errors = [n.value - 1.0 for n in numbers], [n.error for n in numbers]
-            panels[name].append(library.Series(family, x, values, errors, mark="points"))
-    for lines in panels.values():
-        lines.append(library.Series("γ = P − 1", ends, ends, mark="dashed"))
-    passed = all_of(at_constant_gradients(found).values())
-    return figures.lines_chart(
-        panels,
-        title=stated(
-            passed,
-            "At constant gradients bias is nonlinearity: four knobs put γ where it is wanted",
-            "Bias and nonlinearity of networks whose gradients are nearly constant",
-        ),
-        subtitle=[
-            f"Measured on networks ({where}), ± 2 s.e. Knobs at γ = {', '.join(f'{g:g}' for g in TARGETS)}; plain ReLU "
-            "with 1, 5 and 20 hidden layers. Networks with a norm after the activation have γ = 0 and are not shown. "
-            "Knobs at one γ stand side by side.",
-        ],
-        x_title="γ in closed form (logarithmic)",
-        y_title="Measured",
-        x_scale="log",
-        y_scale="log",
-        columns=2,
-        width=430,
-        height=320,
-    )
+def chart(found: Mapping[str, tuple[Case, Found]]) -> Chart:
+    """γ and P − 1 of networks over γ in closed form; those at one γ stand side by side."""
+    rows: list[dict[str, Any]] = []
+    for case, one in found.values():
+        aside = 1.1 ** (list(PARAMETERS).index(case.family) - 1.5) if case.family in PARAMETERS else 1.0
+        for panel, value in (("γ", one.one_plus_gamma), ("P − 1", one.nonlinearity)):
+            if case.known.gamma > 0.0:
+                rows.append({"name": case.family, "at": aside * case.known.gamma, "panel": panel})
+                rows[-1]["value"] = Number(value.value - 1.0, value.error)
+    return lines(
+        rows, "at", panel="panel", also={panel: [predicted_line("γ = P − 1", ENDS, ENDS)] for panel in ("γ", "P − 1")},
+        title="Bias and nonlinearity of networks whose gradients are nearly constant",
+        x_title="γ in closed form (logarithmic)", y_title="Measured", x_scale="log", y_scale="log", dodge=False,
+        width=430, height=320,
+    )  # fmt: skip

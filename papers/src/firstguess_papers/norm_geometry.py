@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers.bias_mode import chosen
-from firstguess_papers.items import Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
+from firstguess_papers.items import Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, entry, same
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
+from firstguess_papers.training_charts import Line, arms_chart
 from firstguess_papers.training_pieces import MEMBERS
 
 if TYPE_CHECKING:
@@ -167,8 +168,9 @@ def geometry(run: Run) -> Outcome:
             ),
         ],
         {"times": columns(_rows(seen, known))},
-        {"curves": _chart(seen, known, scales, must, (x.n, width)), "film": _film(seen[_SHOWN], logits[_SHOWN])},
+        {"curves": _chart(seen, known), "film": _film(seen[_SHOWN], logits[_SHOWN])},
         ["Networks whose cloud starts nearer than half its spread to the boundary are left out: nothing translates."],
+        {"curves": Holds("The boundary first moves, then turns", entries=(0,))},
     )
 
 
@@ -279,33 +281,16 @@ def _rows(seen: dict[str, Motion], known: dict[str, Motion]) -> list[dict[str, A
     ]
 
 
-def _chart(
-    seen: dict[str, Motion], known: dict[str, Motion], scales: dict[str, Any], must: list[Truth], sizes: tuple[int, int]
-) -> Any:
-    from firstguess_papers.training_charts import Line, arms_chart
-
-    factor = math.exp(min(later(seen[name]).value for name in seen))
+def _chart(seen: dict[str, Motion], known: dict[str, Motion]) -> Any:
     move, turn = "Translation: mean margin, by its start", "Rotation: correlation of margin and labels"
     return arms_chart(
         {
             move: [Line(name, seen[name].offset, known[name].offset) for name in seen],
             turn: [Line(name, seen[name].alignment, known[name].alignment) for name in seen],
         },
-        title=stated(
-            all_of(must),
-            f"The boundary first moves, then turns: half of the turn comes at least {factor:.1f} times later",
-            "How the boundary moves and turns in training",
-        ),
-        subtitle=[
-            f"{len(next(iter(seen.values())).margins)} networks each of width {sizes[1]} on {sizes[0]} MNIST images, "
-            f"even or odd; full batches at {_PART:g} of the rate that overshoots. λ_b/λ_sig: "
-            + ", ".join(f"{bias / signal:.3g} ({name})" for name, (_, bias, signal) in scales.items())
-        ],
-        columns=2,
-        width=430,
-        plain=(move, turn),
+        title="How the boundary moves and turns in training", columns=2, width=430, plain=(move, turn),
         y_domains={move: (-0.2, 1.05), turn: (-0.3, 1.0)},
-    )
+    )  # fmt: skip
 
 
 def _film(motion: Motion, logits: Array) -> Any:

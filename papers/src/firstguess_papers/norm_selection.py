@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess import figures
-from firstguess_papers import library
 from firstguess_papers.bias_mode import chosen
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Truth, above, entry, stated
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, entry
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Arm, predicted, trained
@@ -144,8 +143,9 @@ def selection(run: Run) -> Outcome:
     return Outcome(
         [_entry(words, one, found[words], checks[words], _only(arms, names)) for words, names in SETS.items()],
         {"picks": columns(rows)},
-        {"picks": _chart((one, other), found, next(iter(checks.values())), (x.n, steps))},
+        {"picks": _chart((one, other), found)},
         [f"Picked on training images, judged on held-out ones; every network is one tuner.{missing}"],
+        {"picks": Holds("Picked early by global accuracy, the favoured class leads by more", entries=(0,))},
     )
 
 
@@ -189,45 +189,20 @@ def _rows(one: Arm, picks: Mapping[str, Mapping[int, Choice]], **more: str) -> l
     ]
 
 
-def _chart(arms: tuple[Arm, Arm], found: Mapping[str, Picks], checks: Sequence[Truth], sizes: tuple[int, int]) -> Any:
-
-    panels: dict[str, list[library.Series]] = {}
+def _chart(arms: tuple[Arm, Arm], found: Mapping[str, Picks]) -> Any:
+    """Trained (points) and picked among predicted trainings (lines), by what is picked for."""
     shown = {"lead": "lead of the favoured class", "worst": "worst class at the end"}
+    rows: list[dict[str, Any]] = []
     for words, picks in found.items():
         for what, heading in shown.items():
-            lines: list[library.Series] = []
-            for arm, given, trained_ones in ((arms[0], picks.seen, True), (arms[1], picks.known, False)):
-                for rule, by_step in given.items():
-                    numbers = [arm.number(getattr(c, what)) for c in by_step.values()]
-                    errors = [float(np.nan_to_num(v.error)) for v in numbers] if trained_ones else None
-                    mark: Any = "points" if trained_ones else "dashed"
-                    label = f"picked by {rule} accuracy"
-                    lines.append(library.Series(label, list(by_step), [v.value for v in numbers], errors, mark))
-            panels[f"{words}: {heading}"] = lines
-    leads, costs = checks
-    more = stated(costs, ", and the worst class ends lower", "")
-    neutral = "Learning rate and norm placement, picked early by two rules"
-    title = stated(
-        leads, f"Picked at step {_EARLY} by global accuracy, the favoured class leads by more{more}", neutral
-    )
-    if leads is False:
-        title = "Early on, picking by global accuracy favours a class no more than picking by the worst class does"
-    return figures.lines_chart(
-        panels,
-        title=title,
-        subtitle=[
-            f"{len(PLACEMENTS) * len(FACTORS)} candidates (3 placements of LayerNorm × 5 learning rates), {sizes[0]} "
-            f"MNIST images, even or odd, {sizes[1]} steps; {arms[0].networks} networks each, means ± 2 s.e. Dashed: "
-            "picked among predicted trainings. Lead: recall of the favoured class minus the other's, at that step; at "
-            "the end: held-out accuracy."
-        ],
-        x_title="Step at which one picks",
-        y_title="",
-        x_scale="log",
-        y_domain=(-0.1, 1.0),
-        percent=True,
-        dodge=True,
-        columns=2,
-        width=430,
+            for rule, by_step in picks.seen.items():
+                for step, choice in by_step.items():
+                    seen = arms[0].number(getattr(choice, what))
+                    known = arms[1].number(getattr(picks.known[rule][step], what))
+                    rows.append({"name": f"picked by {rule} accuracy", "panel": f"{words}: {heading}", "step": step})
+                    rows[-1] |= {"value": Number(seen.value, float(np.nan_to_num(seen.error))), "theory": known.value}
+    return lines(
+        rows, "step", panel="panel", title="Learning rate and norm placement, picked early by two rules",
+        x_title="Step at which one picks", y_title="", x_scale="log", y_domain=(-0.1, 1.0), percent=True, width=430,
         height=220,
-    )
+    )  # fmt: skip

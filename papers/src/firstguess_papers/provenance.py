@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from firstguess_papers.items import Item
 
 UNCOMMITTED = "uncommitted"
+_NUMBERS = (":/papers/src", ":/src")  # from the top of the checkout: what numbers come from
 
 
 @dataclass(frozen=True)
 class Provenance:
     """`commit` and `checks` as short hashes; "" where firstguess is no git checkout.
 
-    `commit` ends in "+ changes" if the package differs from it; `checks` is the last commit of the item's module, or
-    "uncommitted" if that has changes.
+    `commit` ends in "+ changes" if the papers or the library differ from it; `checks` is the last commit of the file
+    that the item is written in, or "uncommitted" if that has changes.
     """
 
     commit: str = ""
@@ -29,13 +30,13 @@ class Provenance:
 def provenance(item: Item) -> Provenance:
     """Of an item that runs now."""
     source = inspect.getsourcefile(inspect.unwrap(item.function))
-    package = Path(__file__).parent.parent
+    package = Path(__file__).parent
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:  # installed, or some other repository
         return Provenance()
     head = _git(package, "rev-parse", "--short", "HEAD")
     if head is None:
         return Provenance()
-    commit = f"{head} + changes" if _git(package, "status", "--porcelain", "--", ".") else head
+    commit = f"{head} + changes" if _git(package, "status", "--porcelain", "--", *_NUMBERS) else head
     module = Path(source) if source is not None else None
     if module is None or not module.is_file() or _git(module.parent, "status", "--porcelain", "--", module.name) != "":
         return Provenance(commit, UNCOMMITTED)
