@@ -46,6 +46,16 @@ def fine_tuned() -> nn.Sequential:
     return model
 
 
+def test_causes_and_remedies_are_those_of_the_fresh_part() -> None:
+    model = fine_tuned()
+    d = fg.diagnose(model, digits(), inits=8, seconds=60)
+    kept = {"0", "1", "2", "3", "(data)"}
+    assert not [cause for cause in d.causes if kept & set(cause.steps)]
+    assert {a.remedy for a in d.advice} == {"centre the head"}
+    assert any("causes are those of the fresh part" in note for note in d.notes)
+    assert fg.repair(model, digits(), gamma=0.1).gamma[1] == pytest.approx(0.1, rel=1e-3)  # without force
+
+
 # -- What is meant ----------------------------------------------------------------------------------------------------
 
 

@@ -178,6 +178,10 @@ def diagnose(
     causes = Found()
     if flow is not None:
         flow = without_ending(flow, m)
+        if partly:
+            flow = subject.fresh_part(flow)
+            given = f"c = {flow.steps[0].before:.2g}" if flow.steps else "c unknown"
+            notes.append(f"causes are those of the fresh part; what is kept gives it inputs of correlation {given}")
         allowed = clock.spare(_EFFECTS, reserve=_AFTER_CAUSES)
         effects = partial(subject.effects, flow, seconds=allowed)
         found = parts.do(

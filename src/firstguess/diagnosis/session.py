@@ -52,7 +52,6 @@ GRADIENT_POINTS = 256
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
 _TRAINED = "init device dtype trained redraw scale logits"  # those of copies in training
 _FEWEST = 16  # points that a short time does not go below
-_SLOWER = 4.0  # times as long as a forward: a look
 _LARGE = 1e8  # bytes of a model from which on there is one copy of it at a time
 _MEMBERS = 8  # initializations that should fit into the time: else there are fewer points
 
@@ -130,8 +129,7 @@ class Subject:
         wanted = seconds / _MEMBERS
         if look is None or self.model is None or not look.a_point * self._points > wanted:
             return ""  # a look is slower than a forward: where even that is fast enough, nothing has to be timed
-        slow = look.a_point * _FEWEST > _SLOWER * wanted  # no need to time what cannot be fast enough
-        most = _FEWEST if slow else self._points_within(wanted)
+        most = self._points_within(wanted)
         if most >= self._points:
             return ""
         total, self.batches = self._points, list(fewer(self.batches, most))
@@ -246,6 +244,14 @@ class Subject:
             return trace_flow(
                 self._source, self.batches, inits=20, seed=self.seed, seconds=seconds, **self._known("logits")
             )
+
+    def fresh_part(self, flow: Flow) -> Flow:
+        """From the first step on whose weights are drawn: what comes before it is given."""
+        held, whole = self._source.held, self._source.shared_copy
+        drawn = () if whole is None else (name for name, _ in whole.named_parameters() if name not in held)
+        fresh = {name.rpartition(".")[0] for name in drawn}
+        first = next((i for i, step in enumerate(flow.steps) if step.name.partition("#")[0] in fresh), 0)
+        return replace(flow, data=math.nan if first else flow.data, steps=flow.steps[first:])
 
     def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
         with self._source.isolated():
