@@ -20,7 +20,7 @@ from firstguess.diagnosis.result import Expected
 from firstguess.show import charts as figures
 from firstguess.show import report
 from firstguess.show.charts import theme
-from firstguess.show.report.glossary import TERMS
+from firstguess.show.report.content import TERMS
 from firstguess.show.report.pages import DARK
 
 VOID = {"meta", "path", "rect", "line"}
