@@ -10,12 +10,12 @@ import torch
 from scipy import integrate, special, stats
 
 import firstguess as fg
+from firstguess.theory.shares.base import predictive_support
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.token_counts import (
     KAPPA,
     EvenCounts,
     TokenCounts,
-    predictive_support,
     same_guess_chance,
 )
 
@@ -142,12 +142,39 @@ def test_measures_on_every_distribution_of_shares() -> None:
 
 
 def test_one_position_at_a_temperature() -> None:
-    """theory.md (53) against a softmax of Gaussian logits."""
-    logits = np.random.default_rng(2).standard_normal((200, 20_000)) * 0.7
+    """theory.md (53) where it holds; beyond it a softmax of Gaussian logits by PyTorch."""
     for temperature in (1.0, 2.0):
-        p = special.softmax(logits / temperature, axis=1)
-        found = np.exp(special.entr(p).sum(axis=1))
-        assert predictive_support(0.49, 20_000, temperature) == pytest.approx(found.mean(), rel=0.01)
+        found = predictive_support(0.49, 20_000, temperature)
+        assert found.mean == pytest.approx(20_000 * math.exp(-0.5 * 0.49 / temperature**2), rel=0.01)
+    g = torch.Generator().manual_seed(2)
+    p = torch.softmax(4.0 * torch.randn(400, 300, generator=g, dtype=torch.float64), dim=1)
+    other = torch.special.entr(p).sum(1).exp()
+    found = predictive_support(16.0, 300)
+    assert abs(found.mean - float(other.mean())) < 5.6 * math.hypot(found.error, float(other.std()) / 20)
+
+
+@pytest.mark.parametrize(("vocabulary", "temperature"), [(400, 0.5), (3000, 2.0)])
+def test_support_at_a_temperature_measured_and_predicted(vocabulary: int, temperature: float) -> None:
+    """From results: logits of plain members; 5.6 standard errors of both, and 2 % of this width."""
+    net = fg.transformer("llama", depth=1, width=96, heads=4, head="language", vocabulary=vocabulary, init="torch")
+    ids = zipf(vocabulary, 96, 4).reshape(8, 12)
+    m = fg.measure(net, ids, inits=8, width=96, progress=False)
+    from firstguess.ensemble.member_module import build
+
+    plain = []
+    for member in range(8):
+        with torch.inference_mode():
+            logits = build(net, ids, width=96, seed=0, member=member)(torch.from_numpy(ids)).flatten(0, 1)
+        rows = torch.softmax(logits[: len(m.kept_logits[0])].double() / temperature, dim=1)
+        plain.append(float(torch.special.entr(rows).sum(1).exp().mean()))
+    shown = m.predictive_support(temperature)
+    np.testing.assert_allclose(shown.values, np.sort(plain), rtol=1e-4)
+    predicted = fg.predict(net, data=ids, width=96).predictive_support(temperature)
+    apart = abs(predicted.mean - shown.mean)
+    assert apart <= 5.6 * math.hypot(predicted.error, shown.error) + 0.02 * shown.mean
+    for result in (m, fg.predict(net, data=ids, width=96)):
+        with pytest.raises(fg.errors.InvalidInput, match="a finite temperature above 0"):
+            result.predictive_support(0.0)
 
 
 @pytest.mark.parametrize(("width", "depth", "vocabulary"), [(64, 2, 4000), (96, 3, 3000)])

@@ -30,6 +30,7 @@ from firstguess.ensemble.member_statistics import (
     Probe,
     ProbedLayer,
     logits_kept,
+    tokens_kept,
 )
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule, triangular
 from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
@@ -404,12 +405,18 @@ class TokenEngine:
         fractions, tied = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
         stats, bad = np.empty((inits, len(self.layers), 4)), dict[int, Place]()
         own = np.zeros(inits)
+        logits = np.zeros((0, 0, self.classes), np.float32)
+        if self._places[-1].layer.each_token:
+            kept = max(0, min(stop, logits_kept(1, 1)) - start)
+            logits = np.zeros((kept, tokens_kept(self.points, self.classes), self.classes), np.float32)
         seeds = member_seeds(self.seed, start, stop)
 
         def one(index: int) -> None:
             torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
             with torch.inference_mode():
-                moments, guesses, place, hits = self._through(int(seeds[index]))
+                moments, guesses, place, hits = self._through(
+                    int(seeds[index]), logits[index] if index < len(logits) else logits[:0, 0]
+                )
             own[index] = hits / self.points
             if place is not None:
                 bad[index] = place
@@ -426,7 +433,7 @@ class TokenEngine:
             for _ in pool.map(one, range(inits)):
                 pass
         found = Members(start, fractions, tied, stats, self._nonfinite(start, inits, bad))
-        return replace(found, own=own) if self._places[-1].layer.each_token else found
+        return replace(found, own=own, logits=logits) if self._places[-1].layer.each_token else found
 
     def _nonfinite(self, start: int, inits: int, bad: dict[int, Place]) -> tuple[Finding, ...]:
         if not bad:
@@ -435,10 +442,12 @@ class TokenEngine:
         said = f"{len(bad)} of {inits} initializations have NaN or Inf; in member {start + first} first after "
         return (Finding(FindingKind.NONFINITE, said + bad[first].where, bad[first].name),)
 
-    def _through(self, seed: int) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None, int]:
+    def _through(
+        self, seed: int, kept: NDArray[np.float32]
+    ) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None, int]:
         """One member on all points; the first layer after which a number is not finite, if there is one.
 
-        Last how often a language model guesses the token that it is given.
+        Last how often a language model guesses the token that it is given. `kept` gets logits of its first tokens.
         """
         modules = list(drawn(self._places, seed).to(self._dtype))
         moments = {i: NodeMoments() for i in self._probes}
@@ -456,6 +465,7 @@ class TokenEngine:
                 if index in moments:
                     moments[index].add(x.flatten(1).T.unsqueeze(0), torch.empty_like)
             guesses.add(x.T.unsqueeze(0), first)
+            kept[first : first + len(x)] = x[: max(len(kept) - first, 0)].numpy() if first < len(kept) else kept[:0]
             first += len(x)
         return moments, guesses, self._places[lost] if lost < len(modules) else None, hits
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from firstguess.base import statistics
+from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record, Shown, StoredRecord
 from firstguess.base.statistics import Estimates, FloatArray
@@ -29,6 +29,7 @@ from firstguess.theory.prediction import (
     word_of_share,
     word_with_gamma,
 )
+from firstguess.theory.shares.base import OverInits, of_rows, support_at
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 # Is there initial guessing bias at all? A test of γ = 0 that knows what the luck of the data points can do.
@@ -324,6 +325,17 @@ class Measurement(StoredRecord, Shown):
                 hint="fewer points or classes" if not self.kept_logits else "logits_of(0)",
             )
         return Logits(self.kept_logits[member], member)
+
+    def predictive_support(self, temperature: float = 1.0) -> OverInits:
+        """exp(H) of the probabilities at one point, on average over points: how many classes they spread over.
+
+        Soft-max of logits over the temperature, in the networks whose logits are kept; theory.md (53). The guesses of
+        all points together: `guesses.effective_support()`.
+        """
+        checks.check_number(temperature, "temperature", "predictive_support", strict=True, hint="temperature=1.0")
+        if not self.kept_logits:
+            self.logits_of(0)  # says that there are none
+        return of_rows(np.array([support_at(one.astype(np.float64) / temperature).mean() for one in self.kept_logits]))
 
     @property
     def bias_test(self) -> BiasTest:

@@ -155,7 +155,7 @@ class Members:
     findings: tuple[Finding, ...] = ()
     shapes: NDArray[np.float64] | None = None  # (inits, layers, 4) as in higher_moments.py, where they were asked for
 
-    logits: NDArray[np.float32] | None = None  # (kept, points, classes) of the first members of the ensemble
+    logits: NDArray[np.float32] | None = None  # (kept, points, classes) of the first members; of the first tokens
     own: NDArray[np.float64] | None = None  # (inits,) of language models: the share of tokens that guess themselves
 
     @property
@@ -170,6 +170,15 @@ def logits_kept(points: int, classes: int) -> int:
     (8, 2, 0)
     """
     return min(_KEPT, _NUMBERS // (points * classes))
+
+
+def tokens_kept(points: int, classes: int) -> int:
+    """Of how many tokens, the first ones, a language model's logits are kept, for each of eight members.
+
+    >>> tokens_kept(512, 1000), tokens_kept(512, 32_000)
+    (131, 4)
+    """
+    return min(points, max(1, _NUMBERS // (_KEPT * classes)))
 
 
 class Interrupted(KeyboardInterrupt):

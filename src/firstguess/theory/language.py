@@ -167,7 +167,7 @@ def predict_language(
             f"tied head: the own token's logit stands z = {z.mean():.3g} standard deviations higher, which alone would "
             f"be guessed with probability {chance:.4g}: theory.md (30)"
         )
-    k = heads.logits()
+    k = heads.logits() * (size * variance if head.tied else head.weight_var)
     off = (float(k.sum()) - float(np.trace(k))) / max(k.size - len(k), 1)
     found = (*stream.pending.summaries, LayerReading.of(head, float(k.diagonal().mean()), off))
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())

@@ -21,6 +21,7 @@ from firstguess.network.layer import LayerReading
 from firstguess.network.network import Network
 from firstguess.network.signal import exp
 from firstguess.network.walk import needs_tokens
+from firstguess.theory.shares.base import OverInits, predictive_support
 from firstguess.theory.shares.gaussian import Guesses
 
 if TYPE_CHECKING:
@@ -253,6 +254,15 @@ class Prediction(StoredRecord, Shown):
         """q_aa, the mean square of the pre-activations."""
         with np.errstate(over="ignore", under="ignore"):
             return np.exp(self.log_q)
+
+    def predictive_support(self, temperature: float = 1.0) -> OverInits:
+        """exp(H) of the probabilities at one point: how many classes they spread over, theory.md (53).
+
+        Soft-max of Gaussian logits over the temperature, drawn; of a tied head without the own token's higher logit.
+        The guesses of all points together: `guesses.effective_support()`.
+        """
+        checks.check_number(temperature, "temperature", "predictive_support", strict=True, hint="temperature=1.0")
+        return predictive_support(float(self.q[-1]), self.guesses.classes, temperature)
 
     @property
     def regime(self) -> Regime:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Summary: TypeAlias = Literal["mean", "var", "std", "largest", "expected_max"] | tuple[Literal["prob_max_above"], float]
 _DRAWN = 20_000  # networks that stand for the distribution of what has no formula
 _NUMBERS = 20_000_000  # shares that are drawn at most
+_POSITIONS = 128  # drawn, for probabilities at a temperature
 SEED = 20261117
 
 
@@ -98,10 +99,29 @@ def entropies(fractions: FloatArray) -> FloatArray:
     return np.asarray(special.entr(fractions).sum(axis=1), dtype=np.float64)
 
 
+def support_at(logits: FloatArray) -> FloatArray:
+    """exp(H) of the probabilities that every row of logits gives.
+
+    >>> support_at(np.array([[0.0, 0.0], [0.0, 1000.0]])).tolist()
+    [2.0, 1.0]
+    """
+    return np.exp(entropies(special.softmax(logits, axis=1)))
+
+
 def of_rows(values: FloatArray) -> OverInits:
     """Measured values, one for each initialization."""
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return OverInits(float(values.mean()), error, np.sort(values))
+
+
+def predictive_support(variance: float, classes: int, temperature: float = 1.0) -> OverInits:
+    """exp(H) of what one position predicts at a temperature, for logits of this variance, drawn.
+
+    V·exp(−σ²/2T²) while σ²/T² is well below 2 ln V: theory.md (53). Beyond it few tokens hold all probability.
+    """
+    rng = np.random.default_rng((SEED, classes))
+    scale = math.sqrt(variance) / temperature
+    return of_rows(np.array([support_at(scale * rng.standard_normal((1, classes)))[0] for _ in range(_POSITIONS)]))
 
 
 class ClassShares(Shown):

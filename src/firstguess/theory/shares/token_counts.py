@@ -67,15 +67,6 @@ def _exponent(x: Array, y: Array, rho: float) -> Array:
     return -(x * x + y * y - 2.0 * rho * x * y) / (2.0 * (1.0 - rho * rho))
 
 
-def predictive_support(variance: float, vocabulary: int, temperature: float = 1.0) -> float:
-    """exp(H) of what one position predicts at a temperature, for logits of this variance: theory.md (53).
-
-    V·exp(−σ²/2T²), while σ²/T² is well below 2 ln V; beyond it few tokens hold all probability, and this is a bound
-    from below that is not reached.
-    """
-    return vocabulary * math.exp(-0.5 * variance / temperature**2)
-
-
 @dataclass(frozen=True)
 class EvenCounts:
     """What a model that guesses every token equally often would show on n positions: the multinomial."""
