@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Sequence, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
@@ -43,6 +44,7 @@ class Look:
     gamma: float  # center over spread of this network's output: theory.md (2), (38)
     lost: int  # points with NaN or Inf among their logits
     tied: int  # points whose largest logit is shared: these are guesses at random
+    hidden: Array | None = None  # mean of the last hidden layer's units over the points; None: there is none
 
     @property
     def largest(self) -> float:
@@ -76,9 +78,10 @@ class Eyes:
         kept: list[NDArray[np.float32]] = []
         started = self.classes > 0
         total: _Sums | None = None
-        with unwrapped_in_mode(self.model, self.mode) as model:
+        with unwrapped_in_mode(self.model, self.mode) as model, _entering(model) as entered:
             for index, batch in enumerate(self.batches):
                 rows = self._logits(self._call.rows(model, batch)[1].detach(), index, batch)
+                entered.add(1 if self.single else self.classes)
                 if not started:
                     self._take_labels(rows, batch)
                 total = total or _Sums(self.classes, np.random.default_rng([self.seed, step]))
@@ -93,7 +96,7 @@ class Eyes:
             self._settle_labels(total.points)
         if keep:
             self.first = np.concatenate(kept)
-        return total.look(step, labelled=self.labels is not None)
+        return replace(total.look(step, labelled=self.labels is not None), hidden=entered.mean())
 
     # -- What the outputs are ------------------------------------------------------------------------------------------
 
@@ -141,6 +144,44 @@ class Eyes:
             self.labels = known
         else:
             self._labels = [None] * len(self.batches)
+
+
+class _LastHidden:
+    """What enters the head, the linear layer that is called last: a sum over points."""
+
+    def __init__(self) -> None:
+        self.last: tuple[int, torch.Tensor] | None = None
+        self._total: torch.Tensor | None = None
+        self._rows = 0
+
+    def see(self, layer: nn.Module, given: tuple[Any, ...]) -> None:
+        if isinstance(layer, nn.Linear) and given and isinstance(given[0], torch.Tensor):
+            self.last = (layer.out_features, given[0].detach())
+
+    def add(self, outputs: int) -> None:
+        """Count what the last call was given, if the layer gives the logits."""
+        if self.last is not None and self.last[0] == outputs:
+            rows = self.last[1].flatten(0, -2).double()
+            self._total = rows.sum(0) + (0.0 if self._total is None else self._total)
+            self._rows += len(rows)
+        self.last = None
+
+    def mean(self) -> Array | None:
+        return None if self._total is None else (self._total / self._rows).cpu().numpy()
+
+
+@contextmanager
+def _entering(model: nn.Module) -> Generator[_LastHidden]:
+    """Hooks on linear layers, if there is one beside the head."""
+    seen = _LastHidden()
+    weighted = [one for one in model.modules() if next(one.parameters(recurse=False), None) is not None]
+    linear = [one for one in weighted if isinstance(one, nn.Linear)] if len(weighted) > 1 else []
+    handles = [one.register_forward_pre_hook(seen.see) for one in linear]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def check_whole(model: nn.Module) -> None:

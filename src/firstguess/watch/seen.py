@@ -114,8 +114,8 @@ class WatchedTraining(Record, Shown):
     """
 
     _also = (
-        "finding", "steps", "favourite", "start_known", "shares", "recall", "gamma", "left", "absorbed_at", "relapses",
-        "diverged", "collapse", "predicted", "unpredicted",
+        "finding", "steps", "favourite", "start_known", "shares", "recall", "gamma", "left", "direction", "direction_ranks",
+        "absorbed_at", "relapses", "diverged", "collapse", "predicted", "unpredicted",
     )  # fmt: skip
     _apart = ("looks", "labels", "early", "names", "prediction", "named")
 
@@ -224,6 +224,30 @@ class WatchedTraining(Record, Shown):
             return np.full(len(self.looks), math.nan)
         own = self.shares[:, self.favourite]
         return (own - self.due) / (own[0] - self.due)
+
+    @property
+    def direction(self) -> Array:
+        """What is left of the hidden direction: correlation over units of the last hidden mean with the first look's.
+
+        1 at the start; that of another seed is 0 ± 1/√units. Training absorbs the guesses by a small move of the head
+        and leaves the direction, by which a seed stays detectable: theory.md (54). NaN without a hidden layer.
+        """
+        return self._directions(lambda a, b: float(np.corrcoef(a, b)[0, 1]))
+
+    @property
+    def direction_ranks(self) -> Array:
+        """The same by ranks: Kendall's τ over units."""
+        return self._directions(_kendall)
+
+    def _directions(self, alike: Callable[[Array, Array], float]) -> Array:
+        means = [look.hidden for look in self.looks]
+        start = means[0] if means else None
+        found = np.full(len(means), math.nan)
+        if start is not None and len(start) > 1 and np.ptp(start) > 0.0:
+            for i, mean in enumerate(means):
+                if mean is not None and len(mean) == len(start) and np.isfinite(mean).all() and np.ptp(mean) > 0.0:
+                    found[i] = alike(start, mean)
+        return found
 
     @property
     def absorption(self) -> Absorption:
@@ -418,6 +442,12 @@ def _of_one(curves: Curves) -> Mapping[str, Any]:
     }
 
 
+def _kendall(a: Array, b: Array) -> float:
+    """Kendall's τ_b: over pairs, how often both are in the same order minus how often they are not."""
+    first, second = (np.sign(one[:, None] - one) for one in (a, b))
+    return float(np.sum(first * second) / math.sqrt(np.abs(first).sum() * np.abs(second).sum()))
+
+
 def _largest(look: Look) -> float:
     return look.largest
 
@@ -462,6 +492,10 @@ def summary(w: WatchedTraining) -> list[tuple[str, str]]:
     rows = [("largest share", largest), ("absorbed", _absorbed(w))]
     if math.isfinite(w.left[-1]):
         rows.append(("starting bias that is left", f"{share(w.left[-1])} {end} (guesses for {w.name(w.favourite)})"))
+    direction, ranks = w.direction, w.direction_ranks
+    if math.isfinite(direction[-1]) and (hidden := w.looks[0].hidden) is not None:
+        left = f"correlation {direction[-1]:.2f}, Kendall's τ {ranks[-1]:.2f} {end}"
+        rows.append(("hidden direction that is left", f"{left} (another seed: 0 ± {len(hidden) ** -0.5:.1g})"))
     if w.labels is not None:
         groups = [(name, w.accuracy[which].draws[0]) for name, which in (("favoured", FAVOURED), ("others", OTHERS))]
         said = [f"{name} {_ends(values, '.2f')}" for name, values in groups if np.isfinite(values).any()]
