@@ -48,11 +48,11 @@ def mistral(path: Path, tokens: int) -> NDArray[np.int64]:
 
 def predicted(size: dict[str, int], init: str, ids: NDArray[np.int64], out: Any) -> None:
     """One prediction, with the memory of its process."""
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     net = fg.transformer("llama", head="language", init=init, **size)  # type: ignore[arg-type]
     found = fg.predict(net, data=ids, width=size["width"])
     way = "(52)" if any("(52)" in line for line in found.assumptions) else "features drawn"
-    seconds = time.perf_counter() - started
+    seconds = (time.perf_counter() - started, time.process_time() - used)
     out.put((found.guesses.effective_support(), found.guesses.never(), way, seconds, peak()))
 
 
@@ -115,7 +115,7 @@ def main() -> None:
             process.join()
             print(
                 f"{name}, init={init}, {ids.size} positions: {support.mean:.0f} ± {support.error:.0f}, never "
-                f"{never.mean:.0f} ± {never.error:.0f}; {way}, {seconds:.1f} s, {memory:.2f} GB",
+                f"{never.mean:.0f} ± {never.error:.0f}; {way}, {seconds[0]:.1f} s ({seconds[1]:.1f} of processors), {memory:.2f} GB",
                 flush=True,
             )
             if given.networks:

@@ -77,7 +77,7 @@ _PAIRS = 1536  # tokens whose pairs say what positions share, where there are to
 # nothing else is shared, and to fail by 140 % at 0.42, with sequences that resemble each other.
 _DECIDES, _AGREE = 0.8, 0.2
 _COUNTED = 24  # draws of counts, which cost little
-_LONG, _LEAST = 1.5e12, 2  # operations for draws of parts, and how many there are at least
+_LONG, _LEAST = 1e12, 2  # operations for draws of parts, and how many there are at least
 
 
 def predict_language(
