@@ -114,8 +114,8 @@ class WatchedTraining(Record, Shown):
     """
 
     _also = (
-        "finding", "steps", "favourite", "start_known", "shares", "recall", "gamma", "left", "direction", "direction_ranks",
-        "absorbed_at", "relapses", "diverged", "collapse", "predicted", "unpredicted",
+        "finding", "steps", "favourite", "start_known", "shares", "recall", "gamma", "left", "direction",
+        "direction_ranks", "absorbed_at", "relapses", "diverged", "collapse", "predicted", "unpredicted",
     )  # fmt: skip
     _apart = ("looks", "labels", "early", "names", "prediction", "named")
 
