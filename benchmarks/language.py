@@ -115,7 +115,8 @@ def main() -> None:
             process.join()
             print(
                 f"{name}, init={init}, {ids.size} positions: {support.mean:.0f} ± {support.error:.0f}, never "
-                f"{never.mean:.0f} ± {never.error:.0f}; {way}, {seconds[0]:.1f} s ({seconds[1]:.1f} of processors), {memory:.2f} GB",
+                f"{never.mean:.0f} ± {never.error:.0f}; {way}, {seconds[0]:.1f} s "
+                f"({seconds[1]:.1f} of processors), {memory:.2f} GB",
                 flush=True,
             )
             if given.networks:

@@ -253,3 +253,18 @@ def test_the_head_of_a_model_is_read_with_its_distribution() -> None:
     assert str(fg.read(model, ids).network).endswith("init=uniform)")
     notes = str(fg.measure(model, ids, inits=2, progress=False))  # pyright: ignore[reportArgumentType]
     assert notes.count("several initializers draw it") <= 2
+
+
+def test_bad_tokens_are_one_line() -> None:
+    net = fg.transformer("llama", depth=1, width=32, heads=2, head="language", vocabulary=60, init="torch")
+    for call in (
+        lambda: fg.predict(net, data=np.full((4, 8), 60)),
+        lambda: fg.predict(net, data=np.full((4, 8), -1)),
+        lambda: fg.measure(net, np.full((4, 8), 60), inits=2),
+        lambda: fg.Tokens(length=8, frequencies=np.array([0.5, -0.1])),
+        lambda: fg.Tokens(length=8, frequencies=np.zeros(5)),
+    ):
+        with pytest.raises(fg.FirstguessError) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+        assert caught.value.hint
