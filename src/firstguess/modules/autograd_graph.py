@@ -16,7 +16,7 @@ from firstguess.data import Batch
 from firstguess.modules.call_model import leaves, replaced
 from firstguess.modules.hooks.session import OUTPUT, Hooks
 from firstguess.modules.members.initializers import is_lookup
-from firstguess.modules.outputs import LogitCaller, is_float
+from firstguess.modules.outputs import LogitCaller, floats
 
 DATA = "(data)"
 CODE = "code"
@@ -81,7 +81,7 @@ class _StepTracer:
         self._stack.pop()
         if tensor is None:
             return
-        for other in _tensors(output):  # a recurrence's last state, attention's weights: the module made them too
+        for other in floats([output]):  # a recurrence's last state, attention's weights: the module made them too
             self._know(other, name)
         self._know(tensor, name)
         self._latest = name
@@ -166,13 +166,13 @@ def _word(name: str) -> str:
 
 def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPlan, int]:
     plan = StepPlan()
-    floats = {
+    given = {
         key: leaf.detach().clone().requires_grad_() if leaf.is_floating_point() else leaf
         for key, leaf in leaves(batch.inputs).items()
     }
-    inputs = replace(batch, inputs=replaced(batch.inputs, floats))
+    inputs = replace(batch, inputs=replaced(batch.inputs, given))
     required = [(p, p.requires_grad) for p in model.parameters()]
-    tracer = _StepTracer(plan, floats)
+    tracer = _StepTracer(plan, given)
     hooks = Hooks(model, enter=tracer.enter, leave=tracer.leave)
     with torch.inference_mode(False), torch.enable_grad(), hooks, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a user's code about gradients, which nobody asked for here
@@ -187,15 +187,6 @@ def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPla
         if plan.order:
             tracer.output(result)
     return plan, tracer.largest // batch.size
-
-
-def _tensors(output: Any) -> Iterator[torch.Tensor]:
-    """Every float tensor in what a module returned."""
-    if is_float(output):
-        yield output
-    elif isinstance(output, tuple | list):
-        for item in cast("Sequence[Any]", output):
-            yield from _tensors(item)
 
 
 # What every gradient passes on its way back: the operations of one forward that no path to the input goes around.

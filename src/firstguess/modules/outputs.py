@@ -312,14 +312,14 @@ class _Ranges(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = str(func.overloadpacket.__name__)
         found = self._range(name[:-1] if name.endswith("_") else name, args, kwargs or {})
-        for tensor in _floats([out]):
+        for tensor in floats([out]):
             self._known[id(tensor)] = (tensor, found)
         return out
 
     def _range(self, name: str, args: Any, kwargs: Any) -> Range:
         if name in _ENDS:
             return _ENDS[name]
-        tensors = [self.of(x) for x in _floats(args)]
+        tensors = [self.of(x) for x in floats(args)]
         known = [x for x in tensors if x is not None]
         if not known or len(known) < len(tensors):
             return None
@@ -350,12 +350,13 @@ def _arithmetic(name: str, x: tuple[float, float], y: Range, alpha: float) -> Ra
     return min(ends), max(ends)
 
 
-def _floats(values: Any) -> Iterator[torch.Tensor]:
+def floats(values: Any) -> Iterator[torch.Tensor]:
+    """Every float tensor in a list or tuple, and in those within it."""
     for value in values:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _floats(value)
+            yield from floats(value)
 
 
 def is_probability(rows: torch.Tensor, forward: Callable[[], torch.Tensor] | None) -> bool | None:

@@ -49,28 +49,18 @@ def central_sums(x: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Ten
     return torch.cat(parts, 1)
 
 
-class LayerPowers:
-    """One layer of one member, over the batches so far."""
-
-    def __init__(self) -> None:
-        self.sums: Array | None = None  # (5, units)
-
-    def add(self, new: Array) -> None:
-        """Pébay's (2008) update of central moments by those of another batch; other numbers of units are left out."""
-        if self.sums is None:
-            self.sums = new
-        elif self.sums.shape == new.shape:
-            self.sums = _merged(self.sums, new)
-
-    def stats(self) -> Array:
-        """(4,) as in `ensemble/higher_moments.py`; NaN if the layer was not called."""
-        if self.sums is None:
-            return np.full(4, np.nan)
-        count, mean, *powers = self.sums[:, self.sums[0] > 0]
-        return member_shape(mean, [power / count for power in powers], count)
+def _shape_of(sums: Array | None) -> Array:
+    """(4,) as in `ensemble/higher_moments.py`, from central sums (5, units); NaN if there are none."""
+    if sums is None:
+        return np.full(4, np.nan)
+    count, mean, *powers = sums[:, sums[0] > 0]
+    return member_shape(mean, [power / count for power in powers], count)
 
 
-def _merged(a: Array, b: Array) -> Array:
+def _merged(a: Array | None, b: Array) -> Array:
+    """Pébay's (2008) update of central moments by those of another batch; other numbers of units are left out."""
+    if a is None or a.shape != b.shape:
+        return b if a is None else a
     (na, ma, a2, a3, a4), (nb, mb, b2, b3, b4) = a, b
     n = np.maximum(na + nb, 1.0)
     d = mb - ma
@@ -366,9 +356,8 @@ class LayerRecorder:
 
     def start(self) -> None:
         self.layers = {name: LayerMoments() for name in self.specs}
-        self._shapes = {
-            n: LayerPowers() for n, s in self.specs.items() if self.order == 4 and (s.weights or n == self.output)
-        }
+        shaped = [n for n, s in self.specs.items() if self.order == 4 and (s.weights or n == self.output)]
+        self._shapes: dict[str, Array | None] = dict.fromkeys(shaped)
         self.nonfinite = ""  # the first layer, in the order of calls, with a NaN or Inf
         self.surprises: set[str] = set()  # calls that were not there when the layers were found, or not so shaped
         self._broken: set[str] = set()
@@ -444,7 +433,8 @@ class LayerRecorder:
     def shape(self, name: str, powers: torch.Tensor | NDArray[np.float64] | None) -> None:
         """A layer's `powers` over a batch."""
         if powers is not None:
-            self._shapes[name].add(powers if isinstance(powers, np.ndarray) else doubles(powers)[0])
+            new = powers if isinstance(powers, np.ndarray) else doubles(powers)[0]
+            self._shapes[name] = _merged(self._shapes[name], new)
 
     def _sums(self, spec: Spec, x: torch.Tensor) -> BatchSums | None:
         """None if a value is not finite."""
@@ -469,8 +459,7 @@ class LayerRecorder:
         """(layers, 4) as in `ensemble/higher_moments.py`, or nothing where they were not asked for."""
         if self.order == 2:
             return np.empty(0)
-        nothing = LayerPowers()
-        return np.array([(nothing if n in self._broken else self._shapes.get(n, nothing)).stats() for n in self.layers])
+        return np.array([_shape_of(None if n in self._broken else self._shapes.get(n)) for n in self.layers])
 
     def kept_logits(self) -> NDArray[np.float32]:
         """(points, classes) of this member; one logit z, decided at 0, stands as (−z/2, z/2)."""
