@@ -124,4 +124,4 @@ def test_causes_that_were_not_tried_say_what_they_need() -> None:
     assert sentences.cause(some).startswith(
         "too little to tell, of 1 steps that were tried: that needs about 8 minutes"
     )
-    assert "clearly changes" in sentences.cause(replace(d, causes=(replace(d.causes[0], error=1.0),)))
+    assert "statistically clear effect" in sentences.cause(replace(d, causes=(replace(d.causes[0], error=1.0),)))
