@@ -97,7 +97,7 @@ def test_gradients_of_the_stream_are_the_product_over_its_blocks(kind):
     assert sorted(at) == list(range(1, len(blocks) + 1))
     assert at[len(blocks)] == 1.0
     assert at[1] == pytest.approx(math.prod(layer.gradient for layer in layers[blocks[0] + 1 : blocks[-1] + 1]))
-    assert f"change by {panels.signed(at[1] ** (1 / (len(blocks) - 1)))} a residual block" in panels.live(seen)
+    assert f"change by {panels.signed(at[1] ** (1 / (len(blocks) - 1)))} per residual block" in panels.live(seen)
 
 
 @pytest.mark.parametrize("style", ["bert", "gpt2"])
@@ -118,6 +118,37 @@ def test_changes_of_a_transformer_are_predictions_of_their_own(style):
     assert percent(1 / 3) in page
 
 
+def test_an_axis_shows_that_there_is_no_bias():
+    even = see(Choice(norm="layernorm", after=True))
+    assert even.prediction.gamma[-1] == 0.0
+    assert ">0</text>" in panels._gamma(even, None)
+    assert ">0</text>" not in panels._gamma(see(Choice(bias_var=0.5)), None)
+
+
+def test_before_is_drawn_and_named_with_the_way_back():
+    before, now = see(Choice(depth=5)), see(Choice(depth=6))
+    assert 'id="fg-before"' not in panels.live(now)
+    page = panels.live(now, before)
+    assert page.count("<title>before</title>") == 2
+    assert 'href="?depth=5"' in page
+    assert 'id="fg-link" class="fg-share" href="?depth=6"' in page
+
+
+def test_dots_of_the_frontier_have_names():
+    page = panels._frontier(see(Choice()))
+    for name in ("here", "LayerNorm after φ", "head centred"):
+        assert re.search(f"<text[^>]*>[^<]*{name}", page)
+
+
+def test_a_phase_diagram_of_one_colour_is_a_sentence():
+    choice = Choice()
+    page = panels.phases(choice, *phases_of(choice))
+    assert "γ at large depth is ∞ for all variances" in page
+    assert "<svg" not in page
+    tanh = Choice(activation="tanh", bias_var=0.1)
+    assert "<svg" in panels.phases(tanh, *phases_of(tanh))
+
+
 def test_a_change_in_words():
     assert [panels.signed(v) for v in (1.0, 1.86, 0.9, 2.19, 47.16)] == [
         "0 %", "+86 %", "−10 %", "a factor of 2.19", "a factor of 47.2"
@@ -125,14 +156,18 @@ def test_a_change_in_words():
 
 
 @pytest.mark.parametrize("style", ["gpt2", "llama"])
-def test_what_is_not_known_of_tokens_is_said_with_its_reason(style):
+def test_what_is_never_known_of_tokens_has_no_panel(style):
     choice = Choice("transformer", depth=2, length=8, style=style)
     seen = see(choice)
     page = panels.live(seen)
-    for title, why in (("Bias against gradients", "nonlinearity"), ("How long the bias lasts", "tangent kernel")):
-        assert re.search(f"<h3>{title}</h3><p>Not known for tokens: [^<]*{why}", page)
+    for title, part, why in (
+        ("Bias against gradients", "frontier", "nonlinearity"),
+        ("How long the bias lasts", "absorption", "tangent kernel"),
+    ):
+        assert why in seen.why[part]
+        assert title not in page
     assert "attention" in phases_of(choice)
-    assert phases_of(choice) in panels.no_phases(phases_of(choice))
+    assert "<h3>" not in panels.no_phases(phases_of(choice))
     assert ("rotary" in re.search(r"<h3>Gradients</h3>(.*?)</div>", page)[1]) == (style == "llama")
 
 
@@ -178,7 +213,7 @@ def test_gradients_that_waited_are_the_same():
     assert later.prediction.gamma.tolist() == at_once.prediction.gamma.tolist()
     assert with_the_rest(later).stream == at_once.stream
     told = panels.rest(with_the_rest(later), later.later)
-    assert "a residual block towards the input" in told
+    assert "per residual block towards the input" in told
     assert told in panels.no_phases("none", told)
 
 

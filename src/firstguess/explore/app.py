@@ -53,15 +53,17 @@ def _(FirstguessError, choice, mo, panels):
     mean_square = mo.ui.slider(
         0.0, 4.0, 0.05, value=start.mean_square, label="Input mean² (0 = centred)", show_value=True
     )
-    _rates = [round(m * 10.0**k, 10) for k in range(-8, 0) for m in (1, 2, 5)] + [1.0]
+    _rates = [round(m * 10.0**k, 10) for k in range(-4, 0) for m in (1, 2, 5)] + [1.0]
     lr = mo.ui.slider(
         steps=_rates, value=min(_rates, key=lambda r: abs(r - start.lr)), label="Learning rate", show_value=True
     )
+    before, set_before = mo.state(None)  # the network that the shown one is compared with
     text = mo.ui.text_area(value=start.text, label="Network, as text", full_width=True, rows=2)
     mo.Html(panels.presets() + panels.told(problem))
     return (
         activation,
         after,
+        before,
         bias_var,
         classes,
         depth,
@@ -71,6 +73,7 @@ def _(FirstguessError, choice, mo, panels):
         mean_square,
         norm,
         pool,
+        set_before,
         style,
         text,
         weight_var,
@@ -79,7 +82,22 @@ def _(FirstguessError, choice, mo, panels):
 
 @app.cell(hide_code=True)
 def _(
-    activation, after, bias_var, classes, depth, kind, length, lr, mean_square, mo, norm, pool, style, text, weight_var
+    activation,
+    after,
+    bias_var,
+    classes,
+    depth,
+    kind,
+    length,
+    lr,
+    mean_square,
+    mo,
+    norm,
+    panels,
+    pool,
+    style,
+    text,
+    weight_var,
 ):
     _own = {
         "plain": [activation, depth, norm, after, pool, weight_var, bias_var, mean_square, lr],
@@ -87,8 +105,15 @@ def _(
         "transformer": [style, depth, length],
         "text": [text, mean_square, length, lr],
     }[kind.value]
-    mo.hstack([kind, *_own, classes], justify="start", wrap=True, gap=1.2)
-    return
+    keep = mo.ui.run_button(label="Compare with this")
+    # The mark tells the style sheet which cell stays in sight while the page is scrolled.
+    mo.vstack(
+        [
+            mo.Html(f'{panels.STYLE}<span class="fg-controls"></span>'),
+            mo.hstack([kind, *_own, classes, keep], justify="start", wrap=True, gap=1.2),
+        ]
+    )
+    return (keep,)
 
 
 @app.cell(hide_code=True)
@@ -96,6 +121,7 @@ def _(
     FirstguessError,
     activation,
     after,
+    before,
     bias_var,
     choice,
     classes,
@@ -130,11 +156,19 @@ def _(
     )
     try:
         network, at = chosen.network, choice.see(chosen, whole=False)
-        _shown = panels.live(at)
+        _shown = panels.live(at, before())
     except FirstguessError as _error:
         network, at, _shown = None, None, panels.refused(chosen, str(_error))
     mo.Html(_shown)
     return at, chosen, network
+
+
+@app.cell(hide_code=True)
+def _(at, before, keep, set_before):
+    # The panels follow `before`, so this runs again: once is enough.
+    if keep.value and at is not None and (before() is None or before().choice != at.choice):
+        set_before(at)
+    return
 
 
 @app.cell(hide_code=True)
@@ -159,7 +193,7 @@ def _(mo):
 
 @app.cell(hide_code=True)
 def _(choice, chosen, mo, network, predict_changes, sys):
-    # remedies are written with PyTorch beside them, which a browser alone has not
+    # remedies come with PyTorch code, and a browser alone has no PyTorch
     _tokens = network is not None and choice.of_tokens(chosen) and sys.platform != "emscripten"
     mo.hstack([mo.md("**What each change does**"), predict_changes], justify="start", wrap=True) if _tokens else mo.md(
         ""
@@ -250,9 +284,8 @@ def _(FirstguessError, chosen, mo, network, panels):
     if network is None:
         _shown = mo.md("")
     else:
-        _link = mo.Html(panels.link(chosen.query))
         _codes = {"Copy as Python": _code(lambda: chosen.python), "Copy as PyTorch": _code(lambda: chosen.pytorch)}
-        _shown = mo.vstack([_link, mo.accordion(_codes, multiple=True)])
+        _shown = mo.accordion(_codes, multiple=True)
     _shown  # noqa: B018
     return
 

@@ -27,7 +27,7 @@ from firstguess.theory.training.curves import Absorption
 
 Kind = Literal["plain", "residual", "transformer", "text"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-STYLES: tuple[Style, ...] = ("gpt2", "bert", "llama", "original")  # a ViT has images, not tokens
+STYLES: tuple[Style, ...] = ("gpt2", "bert", "llama", "vit", "original")
 NORMS = ("none", "layernorm", "rmsnorm", "batchnorm")
 POOLS = ("none", "maxpool(2)", "avgpool(2)")
 ACTIVATIONS = (
@@ -40,6 +40,7 @@ PRESETS = {
     "ResNet-18 style": "kind=residual&depth=8&classes=10",
     "GPT-2 style": "kind=transformer&style=gpt2&depth=12",
     "BERT style": "kind=transformer&style=bert&depth=12",
+    "ViT style": "kind=transformer&style=vit&depth=12&classes=10",
     "LLaMA style": "kind=transformer&style=llama&depth=12",
 }
 _TEXT = "10 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
@@ -60,8 +61,8 @@ class Choice:
     weight_var: float = 2.0
     bias_var: float = 0.0
     classes: int = 2
-    mean_square: float = 0.0  # of the inputs' common part, beside a variance of 1
-    lr: float = 1e-5
+    mean_square: float = 0.0  # of the inputs' common part, with a variance of 1
+    lr: float = 1e-4
     text: str = _TEXT
 
     @property
@@ -150,7 +151,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "weight_var": (0.1, 6.0),
     "bias_var": (0.0, 2.0),
     "mean_square": (0.0, 4.0),
-    "lr": (1e-8, 1.0),
+    "lr": (1e-4, 1.0),
 }
 
 
@@ -177,7 +178,7 @@ def _read(name: str, word: object, start: Choice) -> object:
 # What the page says of a choice: closed form, in a few milliseconds; and why, where a part is not known.
 
 
-_TOKENS = {
+TOKENS = {
     "frontier": "Not known for tokens: the limit on γ at given gradients is derived for networks of vectors; "
     "attention mixes tokens, and the nonlinearity of a network that does is not known.",
     "absorption": "Not known for tokens: it takes the tangent kernel, and that of attention is not part of the theory.",
@@ -233,7 +234,7 @@ def see(choice: Choice, *, whole: bool = True) -> ExploredNetwork:
     else:
         prediction = predict(network, inputs=inputs)
     if isinstance(inputs, Tokens):
-        why = dict(_TOKENS)
+        why = dict(TOKENS)
         if any(getattr(layer, "rotary", False) for layer in every(network.layers)):
             why["gradients"] = _ROTARY
         return ExploredNetwork(choice, prediction, None, None, why, ("gradients",) * (not whole))
@@ -287,7 +288,7 @@ def of_tokens(choice: Choice) -> bool:
 def phases_of(choice: Choice) -> tuple[PhaseDiagram, FixedPoint] | str:
     """The phase diagram of a plain choice's block, and its point in it; or why there is none."""
     if choice.kind != "plain":
-        return _TOKENS["phases"] if of_tokens(choice) else _PHASES[choice.kind]
+        return TOKENS["phases"] if of_tokens(choice) else _PHASES[choice.kind]
     layers = choice.network.layers
     block = " > ".join(text(layer) for layer in layers[1 : (len(layers) - 1) // choice.depth])
     return _diagram(block), fixed_point(block, weight_var=choice.weight_var, bias_var=choice.bias_var)

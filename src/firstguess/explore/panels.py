@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 
 from firstguess.base.text import percent, power_of_ten, rounded_off, spaced
-from firstguess.explore.choice import DIMENSION, PRESETS, WIDTH, Choice, ExploredNetwork
+from firstguess.explore.choice import DIMENSION, PRESETS, TOKENS, WIDTH, Choice, ExploredNetwork
 from firstguess.theory.phases.diagram import PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint
 from firstguess.theory.prediction import EDGES, largest_share, stream_growth
@@ -88,6 +88,7 @@ class SvgChart:
     x_title: str
     y_title: str
     marks: list[str] = field(default_factory=list)
+    zero: float | None = None  # the height of a logarithmic axis that stands for 0
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """The pixel of a point."""
@@ -177,10 +178,13 @@ class SvgChart:
         faint = 'stroke="currentColor" stroke-opacity="0.15"'
         floor, right = HEIGHT - _BOTTOM, CHART_WIDTH - _RIGHT
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{floor}" y2="{floor}" stroke="currentColor" stroke-opacity="0.5"/>'
-        for value in self.y.ticks():
+        marked = self.y.ticks()
+        if self.zero is not None:
+            marked = [self.zero, *(value for value in marked if value > 3 * self.zero)]
+        for value in marked:
             _, py = self.at(self.x.low, value)
             yield f'<line x1="{_LEFT}" x2="{right}" y1="{py:.1f}" y2="{py:.1f}" {faint}/>'
-            yield _text(_LEFT - 6, py + 4, number(value), "end")
+            yield _text(_LEFT - 6, py + 4, "0" if value == self.zero else number(value), "end")
         for value in self.x.ticks():
             px, _ = self.at(value, self.y.low)
             yield f'<line x1="{px:.1f}" x2="{px:.1f}" y1="{floor}" y2="{floor + 4}" stroke="currentColor"/>'
@@ -207,24 +211,30 @@ STYLE = """<style>
 .fg-scroll{overflow-x:auto}.fg-scroll table{border-collapse:collapse;font-size:.9rem}
 .fg-scroll td,.fg-scroll th{padding:.15rem .6rem;text-align:right;white-space:nowrap}
 .fg-scroll td:first-child,.fg-scroll th:first-child{text-align:left}
+.fg-share{float:right;margin-left:1rem;font-size:.9rem;font-weight:400}
+.marimo-cell:has(.fg-controls),[data-cell-id]:has(.fg-controls){position:sticky;top:0;z-index:20;
+background:var(--background);padding:.3rem 0;border-bottom:1px solid var(--border);max-height:40vh;overflow-y:auto}
+#fg-presets a,.fg-share,#fg-before a{text-decoration:underline;text-underline-offset:2px}
 .fg-wide{grid-column:1/-1}.fg-text{font-family:ui-monospace,monospace;overflow-wrap:anywhere;font-size:.85rem}
 </style>"""
-_LEAST = 1e-4  # γ below this is drawn as this
+_LEAST = 1e-4  # γ below this is drawn as 0
 _HUGE = 1e12
 _NO_GRADIENTS = "Not known in closed form for this network."
 
 
-def live(seen: ExploredNetwork) -> str:
-    """All that moves with a slider; its attributes are for those who read it by program."""
+def live(seen: ExploredNetwork, before: ExploredNetwork | None = None) -> str:
+    """All that moves with a slider, `before` in grey; its attributes are for those who read it by program."""
     p = seen.prediction
     largest, gamma = p.guesses.expected_max(), float(p.gamma[-1])
     gradients, lasting = ("" if name in seen.later else draw(seen) for name, draw in _PUT_OFF.items())
-    parts = [_shares(seen), _gamma(seen), gradients, _frontier(seen), lasting, _remedies(seen)]
+    parts = [_shares(seen, before), _gamma(seen, before), gradients, _frontier(seen), lasting, _remedies(seen)]
     return (
         f'{STYLE}<section id="fg-live" aria-label="Prediction" aria-live="polite" '
         f'data-state="{escape(seen.choice.query)}" data-gamma="{gamma:.6g}" data-largest="{largest:.6g}">'
-        f'<p class="fg-head"><b>{escape(p.verdict.capitalize())}</b>: the largest of {p.network.classes} classes gets '
+        f'<p class="fg-head">{link(seen.choice.query)}<b>{escape(p.verdict.capitalize())}</b>: the largest of '
+        f"{p.network.classes} classes gets "
         f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {number(rounded_off(gamma))}.</p>"
+        f"{_compared(before)}"
         f'<p class="fg-text">{escape(_brief(str(p.network)))}</p>'
         f'<div class="fg-page">{"".join(parts)}</div></section>'
     )
@@ -247,8 +257,18 @@ def presets() -> str:
 
 
 def link(query: str) -> str:
-    """To a state of the page."""
-    return f'<p>Link to this state: <a id="fg-link" href="?{escape(query)}">?{escape(query)}</a></p>'
+    """To the state that is shown."""
+    return f'<a id="fg-link" class="fg-share" href="?{escape(query)}">Link to this state</a>'
+
+
+def _compared(before: ExploredNetwork | None) -> str:
+    """What the shown network is compared with, in one line, and the way back to it."""
+    if before is None:
+        return ""
+    p = before.prediction
+    said = f"{p.verdict}, {percent(p.guesses.expected_max())}, γ = {number(rounded_off(float(p.gamma[-1])))}"
+    back = f'<a href="?{escape(before.choice.query)}">back to it</a>'
+    return f'<p class="fg-soft" id="fg-before">Before (grey): {escape(said)} ({back}).</p>'
 
 
 def refused(choice: Choice, why: str) -> str:
@@ -274,7 +294,12 @@ def _panel(title: str, body: str, *, wide: bool = False) -> str:
     return f"<div{' class=fg-wide' if wide else ''}><h3>{escape(title)}</h3>{body}</div>"
 
 
-def _shares(seen: ExploredNetwork) -> str:
+def _unknown(title: str, why: str) -> str:
+    """Why a part is not known; nothing for networks of tokens, for which it never is."""
+    return "" if why in TOKENS.values() else _panel(title, f"<p>{escape(why)}</p>")
+
+
+def _shares(seen: ExploredNetwork, before: ExploredNetwork | None) -> str:
     """Two classes: the density of a share; more: the average shares in order."""
     law = seen.prediction.guesses
     assert isinstance(law, Guesses)  # of closed forms
@@ -287,9 +312,14 @@ def _shares(seen: ExploredNetwork) -> str:
         reach = min(0.496, 6.0 * law.std())  # a narrow peak would fall between places far apart
         at = np.linspace(0.5 - reach, 0.5 + reach, 121)
         found = list(zip(at.tolist(), law.pdf(at).tolist(), strict=True))
+        old = None if before is None else before.prediction.guesses
         top = max(y for _, y in found)
         top = top if law.gamma < 1.0 else min(top, 6.0)  # from γ = 1 on it has poles at the ends
-        drawing = SvgChart(AxisScale(0, 1), AxisScale(0, top * 1.08 + 0.05), "share of a class", "density")
+        drawing = SvgChart(
+            AxisScale(0, 1), AxisScale(0, top * 1.08 + 0.05), "share of a class", "% of networks, per 1 %"
+        )
+        if isinstance(old, Guesses) and old.classes == 2 and old.std() > 1e-6:
+            drawing.line(list(zip(at.tolist(), old.pdf(at).tolist(), strict=True)), GREY, dash="6 4", name="before")
         drawing.area(found)
         drawing.line(found)
     else:
@@ -304,11 +334,14 @@ def _shares(seen: ExploredNetwork) -> str:
     return _panel("Distribution of class shares", drawing.svg(over) + f"<p>{over}</p>")
 
 
-def _gamma(seen: ExploredNetwork) -> str:
+def _gamma(seen: ExploredNetwork, before: ExploredNetwork | None) -> str:
     values = np.clip(seen.prediction.gamma, _LEAST, _HUGE)
     points = [(k, float(v)) for k, v in enumerate(values, start=1)]
-    y = AxisScale.around([*values.tolist(), EDGES[0] / 3, EDGES[2] * 3], log=True)
-    drawing = SvgChart(AxisScale(0.5, len(points) + 0.5), y, "layer of weights", "drift ratio γ")
+    old = np.empty(0) if before is None else np.clip(before.prediction.gamma, _LEAST, _HUGE)
+    y = AxisScale.around([*values.tolist(), *old.tolist(), EDGES[0] / 3, EDGES[2] * 3], log=True)
+    drawing = SvgChart(AxisScale(0.5, max(len(points), len(old)) + 0.5), y, "layer of weights", "drift ratio γ")
+    drawing.zero = _LEAST if _LEAST in values or _LEAST in old else None
+    drawing.line(list(enumerate(old.tolist(), start=1)), GREY, dash="6 4", name="before")
     for edge, name in zip(EDGES, ("leaning", "biased", "deeply biased"), strict=True):
         drawing.level(edge, name, left=True)
     drawing.line(points)
@@ -321,7 +354,7 @@ def _gradients(seen: ExploredNetwork) -> str:
     stream = stream_growth([(layer.layer, layer.gradient) for layer in p.layers])
     growth = p.gradient_growth
     if stream is not None:
-        said = f"Gradients change by {signed(stream[0])} a residual block towards the input (mean square)."
+        said = f"Gradients change by {signed(stream[0])} per residual block towards the input (mean square)."
         return _gradients_drawn(seen.stream, "residual block", said)
     if not growth.size or not np.isfinite(growth).all():
         return _panel("Gradients", f"<p>{escape(seen.why.get('gradients', _NO_GRADIENTS))}</p>")
@@ -349,7 +382,7 @@ def signed(factor: float) -> str:
 def _frontier(seen: ExploredNetwork) -> str:
     f = seen.frontier
     if f is None:
-        return _panel("Bias against gradients", f"<p>{escape(seen.why['frontier'])}</p>")
+        return _unknown("Bias against gradients", seen.why["frontier"])
     marks = [f.here, *f.remedies]
     places = [(min(max(m.gradients, 1e-30), 1e30), 1 + min(max(m.gamma, 0), _HUGE)) for m in marks]
     x = AxisScale.around([g for g, _ in places] + [1.0], log=True, least=2.0)
@@ -361,11 +394,11 @@ def _frontier(seen: ExploredNetwork) -> str:
         [(g, edge / g) for g in steps if y.low <= edge / g <= y.high], GREY, dash="4 4", name="nothing lies below"
     )
     for together in _near(places, drawing):
-        names = ", ".join("here" if k == 0 else str(k) for k in together)
+        names = ", ".join("here" if k == 0 else marks[k].name for k in together)
         here = 0 in together
         told = "; ".join(marks[k].name for k in together)
         drawing.dot(*places[together[0]], names, BLUE if here else GREEN, name=told, size=6 if here else 4.5)
-    said = "Numbers are the changes of the table. Only centring the head can go below the dashed line."
+    said = "Green dots are the changes in the table. Only centring the head can go below the dashed line."
     return _panel("Bias against gradients", drawing.svg(said) + f"<p>{said}</p>")
 
 
@@ -386,7 +419,7 @@ def _near(places: Sequence[tuple[float, float]], drawing: SvgChart) -> list[list
 def _lasting(seen: ExploredNetwork) -> str:
     title = "How long the bias lasts"
     if seen.absorption is None:
-        return _panel(title, f"<p>{escape(seen.why['absorption'])}</p>")
+        return _unknown(title, seen.why["absorption"])
     found, lr = seen.absorption, seen.choice.lr
     where = (
         f"Full-batch descent at a learning rate of {number(lr)}, random inputs of {spaced(DIMENSION)} components, "
@@ -423,12 +456,12 @@ def _remedies(seen: ExploredNetwork) -> str:
     classes = seen.prediction.network.classes
     rows = [
         (
-            f"{k}. {m.name}" if k else m.name,
+            m.name,
             number(m.gamma),
             percent(largest_share(max(m.gamma, 0.0), classes)),
             f"× {number(m.gradients)}",
         )
-        for k, m in enumerate([f.here, *f.remedies])
+        for m in (f.here, *f.remedies)
     ]
     notes = [f"{m.name}: {m.note}" for m in f.remedies if m.note]
     return _panel("What each change does", table("change|γ|largest share|gradients", rows, notes), wide=True)
@@ -447,6 +480,10 @@ def table(head: str, rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str
 
 def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = "") -> str:
     """Where the variances stand: colours are γ at depth, lines where gradients keep their size; `rest`: next to it."""
+    if len(np.unique(np.round(diagram.gamma, 6))) == 1:  # of a ReLU: all of it is one colour
+        value = number(float(diagram.gamma[0, 0]))
+        one = f"<p>γ at large depth is {value} for all variances. Here: {escape(here.name)}.</p>"
+        return f'{STYLE}<section id="fg-phases" class="fg-page">{_panel("Phases", one)}{rest}</section>'
     w, b = (AxisScale(float(v[0]), float(v[-1])) for v in (diagram.weight_vars, diagram.bias_vars))
     drawing = SvgChart(w, b, "weight variance", "bias variance")
     drawing.picture(_colours(diagram.gamma))
@@ -461,8 +498,7 @@ def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = 
 
 def no_phases(why: str, rest: str = "") -> str:
     """In place of the diagram; `rest`: next to it."""
-    told = _panel("Phase diagram", f"<p>{escape(why)}</p>")
-    return f'{STYLE}<section id="fg-phases" class="fg-page">{told}{rest}</section>'
+    return f'{STYLE}<section id="fg-phases" class="fg-page">{_unknown("Phase diagram", why)}{rest}</section>'
 
 
 def _colours(gamma: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:

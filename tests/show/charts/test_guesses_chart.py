@@ -62,7 +62,7 @@ def test_point_masses_are_arrows_with_their_probability() -> None:
     only = guesses_chart(Guesses(math.inf, 10))
     masses = sorted((row["fraction"], round(row["probability"], 12)) for row in rows(only) if "probability" in row)
     assert sorted(set(masses)) == [(0.0, 0.9), (1.0, 0.1)]
-    assert "Probability density" not in svg_text(only)
+    assert "per 1 % of share" not in svg_text(only)
 
 
 def test_many_classes_mark_the_average_largest_fraction() -> None:

@@ -86,7 +86,9 @@ def guesses_chart(
     x = alt.X("fraction:Q", title=title_of_x, **theme.axis([0, end], labelExpr=theme.PERCENT, tickCount=6))
     masses_only = not any(curves)
     look = theme.axis([0, top], tickCount=5, labelExpr=theme.PERCENT if masses_only else "datum.label")
-    y = alt.Y("density:Q", title="Probability" if masses_only else "Probability density", **look)
+    y = alt.Y(
+        "density:Q", title="% of initializations" if masses_only else "% of initializations, per 1 % of share", **look
+    )
     layers: list[alt.Chart] = _even_splits(classes, x, end)
     texts: list[alt.Chart] = []
     for index, (law, curve) in enumerate(zip(named, curves, strict=True)):
