@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -21,7 +21,7 @@ from firstguess.ensemble.trained import TrainedMembers
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import LINE, Entry, heading, key
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.training.curves import FAVOURED, HIGH, LOW, OTHERS, Absorption, Curve, Curves
+from firstguess.theory.training.curves import FAVOURED, HIGH, LOW, OTHERS, Absorption, Curve, Followed
 from firstguess.theory.training.runs import KernelSpectrum, spectrum
 
 _WIDTH, _HEIGHT = 420, 300
@@ -30,24 +30,14 @@ _ERRORS = 2.0  # standard errors, up and down
 _GROUPS = {FAVOURED: "favoured class", OTHERS: "other classes"}
 
 
-class Trained(Protocol):
-    """What is drawn: a prediction of training, or training itself."""
-
-    @property
-    def curves(self) -> Curves: ...
-
-    @property
-    def absorption(self) -> Absorption: ...
-
-
 def training_chart(
-    runs: Mapping[str, Trained] | Trained, *, title: str | None = None, subtitle: Sequence[str] = ()
+    runs: Mapping[str, Followed] | Followed, *, title: str | None = None, subtitle: Sequence[str] = ()
 ) -> theme.Chart:
     """The share of the largest class and accuracies over steps; lines are means, bands hold 90 % of networks.
 
     `runs` by name (e.g. a prediction and what was seen), or one of them.
     """
-    named: dict[str, Trained] = dict(runs) if isinstance(runs, Mapping) else {_word(runs): runs}
+    named: dict[str, Followed] = dict(runs) if isinstance(runs, Mapping) else {_word(runs): runs}
     if not named:
         raise InvalidInput("at least one run", got="none", where="training_chart", hint="training_chart({'gd': t})")
     steps = np.concatenate([run.curves.largest.steps for run in named.values()])
@@ -82,16 +72,16 @@ class _Look:
     points: bool = False
 
 
-def _word(run: Trained) -> str:
+def _word(run: Followed) -> str:
     return "trained" if isinstance(run, TrainedMembers) else "predicted"
 
 
-def _as_points(named: Mapping[str, Trained], run: Trained) -> bool:
+def _as_points(named: Mapping[str, Followed], run: Followed) -> bool:
     """What was trained, next to something else."""
     return isinstance(run, TrainedMembers) and run is not next(iter(named.values()))
 
 
-def _shape(named: Mapping[str, Trained], run: Trained) -> str:
+def _shape(named: Mapping[str, Followed], run: Followed) -> str:
     return "circle" if _as_points(named, run) else LINE
 
 
@@ -123,7 +113,7 @@ def _curve(curve: Curve, look: _Look, x: alt.X, *, band: bool) -> list[Any]:
     return [base.mark_area(opacity=0.16, **ink).encode(y="low:Q", y2="high:Q"), line] if band else [line]
 
 
-def _title(named: Mapping[str, Trained]) -> str:
+def _title(named: Mapping[str, Followed]) -> str:
     run = next(iter(named.values()))
     if len(named) > 1:
         if not any(np.isfinite(run.absorption.median) for run in named.values()):
@@ -148,7 +138,7 @@ def _within(found: Absorption) -> str:
     )
 
 
-def _subtitle(named: Mapping[str, Trained]) -> list[str]:
+def _subtitle(named: Mapping[str, Followed]) -> list[str]:
     counts = {name: len(run.curves.largest.draws) for name, run in named.items()}
     seen = [name for name, run in named.items() if _as_points(named, run)]
     many = {count for name, count in counts.items() if name not in seen}
