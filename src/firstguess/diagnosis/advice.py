@@ -319,8 +319,6 @@ def growth(network: Network) -> float:
     Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers. Nor
     where positions of images are pooled: theory's is of single positions, what trains is their sum (theory.md (39)).
     """
-    from firstguess.theory.predict import predict
-
     if any(layer.kind == "residual" for layer in network.layers):
         return math.nan
     if needs_images(network.layers) and any("pool" in layer.kind for layer in network.layers):

@@ -18,7 +18,7 @@ from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import COLUMNS, percent_apart
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, merged
-from firstguess.modules.measure import Progress, run
+from firstguess.modules.measure import Progress, measured
 from firstguess.modules.options import ModelOptions, settled
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def explain_guess(
     from firstguess.data import collect, load
     from firstguess.diagnosis.faults import Patient, check_loss, find_faults
     from firstguess.diagnosis.faults.base import is_notable
-    from firstguess.diagnosis.guess_causes import GAMMA, Observed, Replay, causes, drawn, excesses, paired, time_a_point
+    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, drawn, excesses, paired, time_a_point
     from firstguess.modules.call_model import centred, fed, fewer
     from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.hooks.examination import examine
@@ -276,7 +276,7 @@ def explain_guess(
     origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}", "data": recorded(data)}
     measurement: Measurement | None = None
     try:
-        measurement = run(Replay(engine, parts), inits=done, seed=seed, provenance=origin)
+        measurement = measured(engine, parts, [], seed, origin, started)
     except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:

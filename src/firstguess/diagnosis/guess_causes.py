@@ -21,7 +21,7 @@ from firstguess.base.statistics import FloatArray, proportion
 from firstguess.diagnosis.faults import Fault
 from firstguess.diagnosis.faults.base import excess, is_notable
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_statistics import FindingKind, Members, ProbedLayer
+from firstguess.ensemble.member_statistics import FindingKind, Members
 from firstguess.modules.call_model import fewer, first_forward
 from firstguess.modules.hooks.session import Snapshot, look
 from firstguess.theory.data_bias import DataBias
@@ -322,21 +322,3 @@ def excesses(parts: Sequence[Members], others: Sequence[Members]) -> tuple[Any, 
     cured = excess(np.concatenate([part.fractions for part in others]))
     fine = np.isfinite(raw[: len(cured)]) & np.isfinite(cured)
     return raw[: len(cured)][fine], cured[fine]
-
-
-class Replay:
-    """An engine that hands out what was computed: so that a budget in seconds can decide how much that is."""
-
-    def __init__(self, engine: ModuleEngine, parts: Sequence[Members]) -> None:
-        self.layers: tuple[ProbedLayer, ...] = engine.layers
-        self.classes, self.points, self.notes = engine.classes, engine.points, engine.notes
-        self._parts = list(parts)
-
-    @property
-    def batch_hint(self) -> int:
-        return self._parts[0].inits
-
-    def run(self, start: int, stop: int) -> Members:
-        part = self._parts.pop(0)
-        assert (part.start, part.start + part.inits) == (start, stop)
-        return part

@@ -239,16 +239,8 @@ class DescriptionTrainer:
     def train(
         self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
     ) -> None:
-        """Train these side by side; one after another where they cannot be."""
+        """Train these side by side: at most `group` of them."""
         torch.set_num_threads(1)
-        for start in range(0, len(members), self.group):
-            if self._train(members[start : start + self.group], looks, observe, stopped):
-                return
-
-    def _train(
-        self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
-    ) -> bool:
-        """Train a group; True if it was stopped."""
         plan, n = self.plan, self._n
         models = [self._member(member) for member in members]
         stack = None if self._alone else StackedLayers(models)
@@ -259,7 +251,7 @@ class DescriptionTrainer:
         rows = [orders(plan.seed, member, n, plan.batch) for member in members]
         for step in range(plan.steps + 1):
             if stopped():
-                return True
+                return
             optimizer.zero_grad()
             picked = torch.from_numpy(np.stack([next(own) for own in rows]))
             x = self._x[:n]
@@ -279,10 +271,9 @@ class DescriptionTrainer:
                     if not np.isfinite(logits[:n]).all():
                         alive.discard(i)
                 if not alive or step == plan.steps:
-                    return False
+                    return
             optimizer.param_groups[0]["lr"] = float(plan.rates[step])
             optimizer.step()
-        return False
 
     def _member(self, member: int) -> nn.Module:
         seed = int(member_seeds(self.plan.seed, member, member + 1)[0])

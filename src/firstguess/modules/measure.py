@@ -271,12 +271,13 @@ def run(
         if not parts:
             raise
         findings.append(Finding(FindingKind.INTERRUPTED, f"{done} of {inits} initializations were computed"))
-    return _measurement(engine, parts, findings, seed, provenance or {}, started)
+    return measured(engine, parts, findings, seed, provenance or {}, started)
 
 
-def _measurement(
+def measured(
     engine: Engine, parts: Sequence[Members], own: list[Finding], seed: int, provenance: dict[str, Any], started: float
 ) -> Measurement:
+    """The statistics of all these members, with what was found of them beside what was found on the way."""
     # Stretches repeat what is true of all members: the first to say it is heard.
     findings = list({(f.kind, f.layer): f for part in reversed(parts) for f in reversed(part.findings)}.values())[::-1]
     findings += own
