@@ -156,6 +156,16 @@ def page(title: str, rows: Sequence[tuple[str, str]], *, table: Iterable[str] = 
     return "\n".join(lines)
 
 
+def without_middle(lines: Sequence[str], mark: str, most: int = 24) -> list[str]:
+    """The lines of a table; of more than `most` the first and the last, and between them the mark, with how many.
+
+    >>> without_middle(["a", "b", "c", "d", "e"], "… {} more", most=2)
+    ['a', '… 3 more', 'e']
+    """
+    hidden, half = len(lines) - most, most // 2
+    return list(lines) if hidden <= 0 else [*lines[:half], mark.format(hidden), *lines[-half:]]
+
+
 def elided(text: str, width: int) -> str:
     """The text, with its middle left out where it is too long: of a module's path the end tells most.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, overload
 
@@ -14,7 +13,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.statistics import chance
-from firstguess.base.text import COLUMNS, with_error
+from firstguess.base.text import page, with_error, without_middle
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
@@ -96,7 +95,6 @@ def gamma_of(p: Prediction) -> float:
 
 
 LEVEL = 1e-3  # how often `agrees` is wrong about a theory that is right
-_ROWS = 24
 _SEED = 20240722  # of the draws that stand for the predicted law of max_c G_c: not one that a user would sample with
 
 
@@ -168,16 +166,9 @@ class Comparison(StoredRecord, Shown):
         verdict = "agree" if self.agrees else "disagree"
         allowed = any(d.room > 0 for d in self.differences)
         rooms = _allowed("allowed", allowed)
-        lines = [
-            f"Prediction and measurement {verdict} ({self.inits} initializations, {self.points} points, "
-            f"{self.classes} classes)",
-            f"  {'':<32} {'predicted':>10}   {'measured ± s.e.':>20}{rooms}   {'difference':>13}",
-        ]
-        shown: list[Difference | None] = [*self.differences]
-        if len(shown) > _ROWS:
-            half = _ROWS // 2
-            shown = [*shown[:half], None, *shown[-half:]]
-        lines += ["  …" if d is None else _line(d, allowed) for d in shown]
+        size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
+        lines = [f"  {'':<32} {'predicted':>10}   {'measured ± s.e.':>20}{rooms}   {'difference':>13}"]
+        lines += without_middle([_line(d, allowed) for d in self.differences], "  …")
         law = "G₀" if self.classes == 2 else "the largest share"
         lines.append(
             f"  Kolmogorov-Smirnov distance of the distributions of {law}: {self.distance:.4f} (p = {self.p_value:.2g})"
@@ -186,9 +177,8 @@ class Comparison(StoredRecord, Shown):
             w = self.worst
             least = f"; below {self.level / (len(self.differences) + 1):.1g} would disagree" if self.agrees else ""
             lines.append(f"  least likely: {w.name}, p = {w.p_value:.2g}{least}")
-        for note in self.notes:
-            lines += textwrap.wrap(f"note: {note}", COLUMNS, initial_indent="  ", subsequent_indent="    ")
-        return "\n".join(lines)
+        notes = [f"note: {note}" for note in self.notes]
+        return page(f"Prediction and measurement {verdict} ({size})", [], table=lines, remarks=notes)
 
 
 def check_pair(prediction: Prediction, measurement: Measurement, call: str) -> None:

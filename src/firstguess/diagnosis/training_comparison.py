@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import permutation_test
-from firstguess.base.text import COLUMNS, with_error
+from firstguess.base.text import page, spaced, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
 from firstguess.theory.training.runs import PredictedTraining
@@ -146,7 +145,6 @@ class TrainingComparison(Record, Shown):
 
     def __str__(self) -> str:
         lines = [
-            self._headline(),
             *_table([_HEAD, *map(_cells, self.curves)]),
             f"  {self._within()}",
             f"  {self._absorbed()}",
@@ -154,15 +152,14 @@ class TrainingComparison(Record, Shown):
         ]
         if not self.agrees:
             lines.append(f"  least likely: {self.worst.name}, p = {self.worst.p_value:.2g}")
-        for note in self.notes:
-            lines += textwrap.wrap(f"note: {note}", COLUMNS, initial_indent="  ", subsequent_indent="    ")
-        return "\n".join(lines)
+        return page(self._headline(), [], table=lines, remarks=[f"note: {note}" for note in self.notes])
 
     def _headline(self) -> str:
         verdict = "agree" if self.agrees else "disagree"
         counts = f"{self.draws} predicted and {self.members} trained networks"
-        last = f"{int(self.steps[-1]):,}".replace(",", " ")
-        return f"Predicted and real training {verdict} ({counts}, {len(self.steps)} steps up to {last})"
+        return (
+            f"Predicted and real training {verdict} ({counts}, {len(self.steps)} steps up to {spaced(self.steps[-1])})"
+        )
 
     def _within(self) -> str:
         shares = max(c.largest for c in self.curves if c.name.startswith("largest") and c.at >= 0)
@@ -319,7 +316,7 @@ def _cells(curve: CurveDifference) -> tuple[str, str, str, str, str]:
         with_error(float(f"{mean[at]:.4g}"), float(se[at])) if math.isfinite(se[at]) else f"{mean[at]:.4g}"
         for mean, se in ((curve.predicted, curve.predicted_se), (curve.trained, curve.trained_se))
     )
-    return curve.name, f"{int(curve.steps[at]):,}".replace(",", " "), predicted, trained, apart
+    return curve.name, spaced(curve.steps[at]), predicted, trained, apart
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -91,13 +91,7 @@ class DescriptionEngine:
         places = resolve(
             network, data.shape[1:], width=width, inputs=lambda: moments_of(asked[0]), points=self.points, batch=batch
         )
-        last = len(places) - 1
-        chosen = [
-            i for i, p in enumerate(places) if probe == "all" or (p.layer.weighted if probe == "weights" else i == last)
-        ]
-        self.layers = tuple(
-            ProbedLayer(p.name, p.layer.kind, p.after.nodes, p.layer.weighted) for p in (places[i] for i in chosen)
-        )
+        chosen, self.layers = _probed(places, probe, network.classes)
         numbers = {i: k for k, i in enumerate(chosen)}
         probes = [numbers.get(i, -1) for i in range(len(places))]
         lead = next(i for i, place in enumerate(places) if place.layer.weighted)
@@ -253,6 +247,23 @@ def _check(dtype: torch.dtype, probe: Probe, memory: float, width: int) -> None:
     count(width, 1, "width", "measure", "width=1000")
 
 
+def _probed(
+    places: Sequence[Place], probe: Probe, classes: int, *, padded: bool = False
+) -> tuple[list[int], tuple[ProbedLayer, ...]]:
+    """The places that are measured, and what is said of them; those of padded tokens are not, but for the output."""
+    last = len(places) - 1
+    wanted = {"all": lambda i: True, "weights": lambda i: places[i].layer.weighted, "output": lambda i: i == last}
+    chosen = [
+        i
+        for i, place in enumerate(places)
+        if wanted[probe](i) and (not padded or i == last or place.after.grid == PositionGrid())
+    ]
+    return chosen, tuple(
+        ProbedLayer(p.name, p.layer.kind, classes if p.layer.each_token else p.after.nodes, p.layer.weighted)
+        for p in (places[i] for i in chosen)
+    )
+
+
 def _threads(threads: int | None) -> int:
     return count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
 
@@ -354,20 +365,8 @@ class TokenEngine:
         self._guessed = torch.from_numpy(whole)  # (points,), or (points, tokens) of a language model: what is guessed
         self.network, self.points, self.classes = network, int(whole.sum()), network.classes
         self.notes: tuple[str, ...] = () if real is None else (_PADDED,)
-        last = len(self._places) - 1
-        chosen = [
-            i
-            for i, p in enumerate(self._places)
-            if (probe == "all" or (p.layer.weighted if probe == "weights" else i == last))
-            and (real is None or i == last or p.after.grid == PositionGrid())
-        ]
+        chosen, self.layers = _probed(self._places, probe, network.classes, padded=real is not None)
         self._probes = {i: k for k, i in enumerate(chosen)}
-        self.layers = tuple(
-            ProbedLayer(
-                p.name, p.layer.kind, network.classes if p.layer.each_token else p.after.nodes, p.layer.weighted
-            )
-            for p in (self._places[i] for i in chosen)
-        )
         self._dtype = dtype
         self._data = torch.from_numpy(data.astype(np.int64) if data.ndim == 2 else data.astype(np.float32))
         if data.ndim != 2:

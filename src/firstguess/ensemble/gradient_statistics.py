@@ -13,7 +13,7 @@ from scipy import special
 from firstguess.base import statistics
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.statistics import FloatArray
-from firstguess.base.text import elided, page
+from firstguess.base.text import elided, page, without_middle
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer
 from firstguess.theory.prediction import GradientWord, gradient_word
 
@@ -23,7 +23,6 @@ Word: TypeAlias = GradientWord | Literal["zero", "not finite", "not known"]
 ALL, FAVOURED, OTHERS, WEIGHT = range(4)
 GROUPS = ("all", "favoured", "others", "weight")
 
-_ROWS = 24  # layers shown when printed
 _LINE = 3  # layers from which a line can be missed
 
 
@@ -193,25 +192,19 @@ class Gradients(StoredRecord, Shown):
     def _table(self) -> list[str]:
         if not self.layers:
             return []
-        rows = list(enumerate(self.followed, start=1))
-        hidden = max(0, len(rows) - _ROWS)
-        head = _ROWS // 2 if hidden else len(rows)
         width = min(24, max(5, *(len(layer.name) for layer in self.followed)))
         lines = [
             f"  log10 of the mean square gradient{' along the stream' if self.stream else ''}",
             f"  {'':>4} {'layer':<{width}} {'kind':<10} {'all ± s.e.':>15} "
             f"{'favoured':>9} {'others':>9} {'weights':>9}",
         ]
-        for i, layer in rows:
-            if hidden and i == head + 1:
-                lines.append(f"  {'':>4} … {hidden} more")
-            if hidden and head < i <= head + hidden:
-                continue
+        rows: list[str] = []
+        for i, layer in enumerate(self.followed, start=1):
             error = f" ± {layer.all.error:.3f}" if math.isfinite(layer.all.error) else ""
             level = f"{layer.all.value:.3f}{error}"
             others = " ".join(f"{x.value:>9.3f}" for x in (layer.favoured, layer.others, layer.weight))
-            lines.append(f"  {i:>4} {elided(layer.name, width):<{width}} {layer.kind[:10]:<10} {level:>15} {others}")
-        return lines
+            rows.append(f"  {i:>4} {elided(layer.name, width):<{width}} {layer.kind[:10]:<10} {level:>15} {others}")
+        return lines + without_middle(rows, f"  {'':>4} … {{}} more")
 
 
 def gradient_layers(layers: Sequence[ProbedLayer], squares: FloatArray) -> tuple[GradientLayer, ...]:

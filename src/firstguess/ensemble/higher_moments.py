@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from firstguess.base import statistics
 from firstguess.base.record import StoredRecord
-from firstguess.base.text import with_error
+from firstguess.base.text import with_error, without_middle
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.theory.prediction import EDGES
 
@@ -145,26 +145,22 @@ def not_gaussian(shapes: Sequence[LayerShape]) -> list[Finding]:
     ]
 
 
-def table(shapes: Sequence[LayerShape], width: int, rows: int) -> list[str]:
+def table(shapes: Sequence[LayerShape], width: int) -> list[str]:
     """For a printed page: numbers with errors by layer; the middle of long networks is left out."""
     if not shapes:
         return []
     width = max(width, len("pre-activation"))
     lines = ["", f"  {'pre-activation':<{width}} {'skewness':>15} {'kurtosis':>15} {'of centers':>15}  Gaussian"]
-    head = rows // 2
-    for i, shape in enumerate(shapes):
-        if len(shapes) > rows and head <= i < len(shapes) - head:
-            if i == head:
-                lines.append(f"  … {len(shapes) - 2 * head} more")
-            continue
+    rows: list[str] = []
+    for shape in shapes:
         numbers = (
             _cell(shape.skewness, shape.skewness_se),
             _cell(shape.kurtosis, shape.kurtosis_se),
             _cell(shape.center_kurtosis, shape.center_kurtosis_se),
         )
         name = shape.name if len(shape.name) <= width else f"…{shape.name[1 - width :]}"
-        lines.append(f"  {name:<{width}} {' '.join(f'{x:>15}' for x in numbers)}  {'yes' if shape.gaussian else 'no'}")
-    return lines
+        rows.append(f"  {name:<{width}} {' '.join(f'{x:>15}' for x in numbers)}  {'yes' if shape.gaussian else 'no'}")
+    return lines + without_middle(rows, "  … {} more")
 
 
 def _cell(value: float, error: float) -> str:

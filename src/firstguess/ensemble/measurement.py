@@ -15,7 +15,7 @@ from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record, Shown, StoredRecord
 from firstguess.base.statistics import Estimates, FloatArray
-from firstguess.base.text import elided, ends, interval, page, plain, with_error, with_old_names
+from firstguess.base.text import elided, ends, interval, page, plain, with_error, with_old_names, without_middle
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.logits import Logits, typical
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer, merged
@@ -111,7 +111,6 @@ def bias_test(output: Output | None, inits: int, points: int) -> BiasTest:
 
 
 TIED = 0.5  # share of tied guesses from which the head decides, not γ
-_ROWS = 24  # layers shown when printed; the middle of longer networks is left out
 
 
 @dataclass(frozen=True)
@@ -403,22 +402,14 @@ class Measurement(StoredRecord, Shown):
         return page(f"Measurement ({size}, seed {self.seed})", self.summary(), table=self._table(), remarks=remarks)
 
     def _table(self) -> list[str]:
-        layers = list(enumerate(self.layers, start=1))
-        if not layers:
+        if not self.layers:
             return []
-        head = _ROWS // 2
-        shown: list[tuple[int, LayerMeasurement] | None] = [*layers]
-        if len(layers) > _ROWS:
-            shown = [*layers[:head], None, *layers[-head:]]
         width = min(30, max(5, *(len(layer.name) for layer in self.layers)))
         lines = [f"  {'':>4} {'layer':<{width}} {'kind':<12} {'γ ± s.e.':>21} {'c':>7} {'dead':>6}"]
-        for row in shown:
-            if row is None:
-                lines.append(f"  {'':>4} … {len(layers) - 2 * head} more")
-                continue
-            i, layer = row
+        rows: list[str] = []
+        for i, layer in enumerate(self.layers, start=1):
             name, kind = elided(layer.name, width), elided(layer.kind, 12)
             gamma = with_error(layer.gamma, layer.gamma_se)
             numbers = f"{gamma:>21} {layer.correlation:>7.4f} {layer.dead:>6.1%}"
-            lines.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")
-        return lines + table(self.shapes, width, _ROWS)
+            rows.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")
+        return lines + without_middle(rows, f"  {'':>4} … {{}} more") + table(self.shapes, width)
