@@ -8,7 +8,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from firstguess.modules.options import ModelOptions, settled
 if TYPE_CHECKING:
     from firstguess.data import Batch
     from firstguess.diagnosis.faults import Fault, Loss, Optimizer
+    from firstguess.ensemble.member_statistics import Engine
 
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 2  # initializations that are run whatever the budget
@@ -276,7 +277,7 @@ def explain_guess(
     origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}", "data": recorded(data)}
     measurement: Measurement | None = None
     try:
-        measurement = measured(engine, parts, [], seed, origin, started)
+        measurement = measured(cast("Engine", engine), parts, [], seed, origin, started)
     except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
