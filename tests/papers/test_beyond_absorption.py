@@ -36,7 +36,8 @@ def _times(over: float, noise: float = 0.01) -> Times:
 
 def _verdicts(over: float, tangents: dict[str, list[Tangent]], noise: float = 0.01) -> list[str]:
     found = {"ReLU": _times(over, noise)}
-    assert set(item.charts(found, tangents, "here")) == {"depths", "signal"}
+    depths = [item._depth_row(phase, d, t) for phase, by in tangents.items() for d, t in zip(DEPTHS, by, strict=True)]
+    assert set(item.charts(depths)) == {"depths", "signal"}
     return [entry.verdict for entry in item.judged(found, tangents)]
 
 

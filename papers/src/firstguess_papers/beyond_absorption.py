@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess import Network, figures
-from firstguess_papers import library
+from firstguess import Network
 from firstguess_papers.beyond_frontier import ratio
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, all_of, entry
 from firstguess_papers.library import Tangent, absorption_of, scalar_tangent, steps_to
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
@@ -102,20 +102,17 @@ def absorption(run: Run) -> Outcome:
     parts = {name: more if "ReLU" in name else 1 for name in cases}
     found = {name: times_of(run, name, text, x, width, inits, parts[name]) for name, text in cases.items()}
     tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
+    depths = [_depth_row(phase, depth, t) for phase, by in tangents.items()
+              for depth, t in zip(DEPTHS, by, strict=True)]  # fmt: skip
     return Outcome(
         judged(found, tangents),
-        {
-            "times": columns([_row(name, times) for name, times in found.items()]),
-            "depths": columns(
-                [
-                    _depth_row(phase, depth, t)
-                    for phase, by in tangents.items()
-                    for depth, t in zip(DEPTHS, by, strict=True)
-                ]
-            ),
-        },
-        charts(found, tangents, f"width {width}"),
+        {"times": columns([_row(name, times) for name, times in found.items()]), "depths": columns(depths)},
+        charts(depths),
         ["Times by the closed form are from the networks' own mean logits at the start; its rate has no free number."],
+        {
+            "depths": Holds("Ordered networks absorb bias in a time linear in depth", entries=(1,)),
+            "signal": Holds("What vanishes in ordered networks is the signal", entries=(1,)),
+        },
     )
 
 
@@ -220,7 +217,7 @@ def _row(name: str, times: Times) -> dict[str, Any]:
     over = times.over
     return {
         "network": name, "measured": float(times.measured.mean()), "predicted": float(times.predicted.mean()),
-        "over": over.value, "over_error": over.error, "reached": times.reached, "networks": len(times.measured),
+        "over": over, "reached": times.reached, "networks": len(times.measured),
     }  # fmt: skip
 
 
@@ -228,42 +225,18 @@ def _depth_row(phase: str, depth: int, tangent: Tangent) -> dict[str, Any]:
     return {"phase": phase, "depth": depth, "time": scaled_time(tangent), "signal": tangent.signal / _WIDE}
 
 
-def charts(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]], where: str) -> dict[str, Chart]:
-    """Times over depth, and the signal."""
-
-    def series(what: Callable[[Tangent], float]) -> list[library.Series]:
-        return [library.Series(phase, DEPTHS, [what(t) for t in by], mark="both") for phase, by in tangents.items()]
-
-    ordered = tangents["ordered"]
-    overs = sorted((t.over for t in found.values()), key=lambda number: number.value)
+def charts(depths: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
+    """Times over depth, and the signal, in closed form."""
     said = "Closed form for random data; tanh, biases of variance 0.1."
-    shared: dict[str, Any] = {"x_title": "Hidden layers", "x_domain": (15.0, 105.0), "width": 560, "height": 280}
+    look: dict[str, Any] = {"by": "phase", "theory": "", "dodge": False, "width": 560, "height": 280}
     return {
-        "depths": figures.lines_chart(
-            series(scaled_time),
-            title=stated(
-                linear(ordered),
-                "Ordered networks absorb bias in a time linear in depth",
-                "Time to absorb bias, over depth",
-            ),
-            subtitle=[
-                f"{said} Time to a largest share of {LEVEL}, median over initializations, in units of the bias mode's "
-                "own rate.",
-                f"In training ({len(found)} networks, {where}), measured over predicted mean time: {overs[0]} to "
-                f"{overs[-1]}.",
-            ],
-            y_title="ηλt",
-            y_domain=(0.0, 15.0),
-            **shared,
+        "depths": lines(
+            depths, "depth", "time", title="Time to absorb bias, over depth", y_title="ηλt", y_domain=(0.0, 15.0),
+            subtitle=f"{said} Time to a largest share of {LEVEL}, median over initializations, in units of the bias "
+            "mode's own rate.", **look,
         ),
-        "signal": figures.lines_chart(
-            series(lambda t: t.signal / _WIDE),
-            title=stated(
-                vanishing(ordered), "What vanishes in ordered networks is the signal", "The signal, over depth"
-            ),
-            subtitle=[f"{said} Derivative of the tangent kernel by the overlap of two inputs, over the width."],
-            y_title="θ′/N (logarithmic)",
-            y_scale="log",
-            **shared,
+        "signal": lines(
+            depths, "depth", "signal", title="The signal, over depth", y_title="θ′/N (logarithmic)", y_scale="log",
+            subtitle=f"{said} Derivative of the tangent kernel by the overlap of two inputs, over the width.", **look,
         ),
-    }
+    }  # fmt: skip

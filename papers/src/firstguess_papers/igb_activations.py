@@ -11,7 +11,7 @@ from scipy import integrate, special
 
 import firstguess as fg
 from firstguess_papers import library
-from firstguess_papers.charts import points, predicted
+from firstguess_papers.charts import lines
 from firstguess_papers.igb import ONE, theory_gamma
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Number, Truth, above, all_of, same, stated
@@ -137,23 +137,6 @@ def _uncentred(c: Found) -> dict[str, Any]:
     return {"moved": moved, "checks": checks, "said": f"blobs shifted by 1: {by_one}; {'; '.join(said)}"}
 
 
-def _uncentred_chart(c: Found) -> dict[str, Any]:
-    most = max(g[1.0].value for name, g in c.moved.items() if name != "ReLU")
-    return {"shift": fg.figures.lines_chart(
-        [series for name, g in c.moved.items()
-         for series in (points(name, g), predicted(name, SHIFTS, [_shifted_gamma(name, s) for s in SHIFTS]))],
-        title=stated(
-            all_of(c.checks),
-            f"Moving the data off zero biases networks whose activation is odd: by 1, γ is up to {most:.2g}",
-            f"Data moved off zero: by 1, γ of odd activations is up to {most:.2g}",
-        ),
-        subtitle=[f"Drift ratio γ of the output, one hidden layer of {c.widths[0]}; points: measured ± 2 standard "
-                  "errors, lines: closed form."],
-        x_title="Constant added to all inputs (their spread is 1)", y_title="Drift ratio γ of the output",
-        y_scale="symlog", width=640, dodge=True,
-    )}  # fmt: skip
-
-
 uncentred = measured(
     "igb/uncentred", "Uncentred inputs bring bias with any activation", "IGB §4.1",
     needs=("digits",), seconds=(12, 80),
@@ -175,7 +158,12 @@ uncentred = measured(
         "{said}",
         lambda c: c.checks,
     )],
-    charts=_uncentred_chart,
+    charts=lambda c: {"shift": lines(
+        [{"name": name, "shift": s, "gamma": g, "theory": _shifted_gamma(name, s)}
+         for name, by in c.moved.items() for s, g in by.items()],
+        "shift", "gamma", x_title="Constant added to all inputs (their spread is 1)", y_scale="symlog",
+    )},
+    holds={"shift": "Moving the data off zero biases networks whose activation is odd"},
 )  # fmt: skip
 
 
@@ -218,12 +206,11 @@ def _maxpool(c: Found) -> dict[str, Any]:
 
 
 def _maxpool_charts(c: Found) -> dict[str, Any]:
-    growth = fg.figures.lines_chart(
-        [series for name, g in c.by_pool.items()
-         for series in (points(name, g), predicted(name, c.pools, [c.theory[name, k] for k in c.pools]))],
-        title="Bias by the size of max-pools",
-        subtitle=["Drift ratio γ of the output; points: measured ± 2 standard errors, lines: theory.md (9)."],
-        x_title="Nodes in a pool, K", y_title="Drift ratio γ of the output", x_scale="log", y_scale="symlog", width=640,
+    growth = lines(
+        [{"name": name, "pool": k, "gamma": g, "theory": c.theory[name, k]}
+         for name, by in c.by_pool.items() for k, g in by.items()],
+        "pool", "gamma", title="Bias by the size of max-pools", x_title="Nodes in a pool, K", x_scale="log",
+        y_scale="symlog", dodge=False,
     )  # fmt: skip
     rule = fg.figures.lines_chart(
         [library.Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess import figures
-from firstguess_papers import library
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, above, all_of, entry, same, stated
+from firstguess_papers.judging import Number, above, entry, same
 from firstguess_papers.library import Curve
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.running import Run
@@ -105,13 +104,14 @@ def first_steps(run: Run) -> Outcome:
     return Outcome(
         [judged_ranks(ranks)],
         {"ranks": columns(_rank_rows(ranks))},
-        {"ranks": _rank_chart(ranks, f"{inits} networks each, {depth} hidden layers of {width}, {x.n} images")},
+        {"ranks": _rank_chart(ranks)},
         [
             "A class's score is its accuracy on held-out images; ties share ranks, and networks whose scores are all "
             "alike have no rank correlation at that step.",
             "Absorbed: the largest share is a fifth of the way from even to 1; the typical time is the mean over "
             "networks on a logarithmic scale, those not absorbed within these steps counting with the last.",
         ],
+        {"ranks": "An early look ranks classes as the untrained network did"},
     )
 
 
@@ -226,35 +226,21 @@ def _rank_rows(ranks: list[Ranks]) -> list[dict[str, Any]]:
     return rows
 
 
-def _rank_chart(ranks: list[Ranks], settings: str) -> Chart:
-
-    panels: dict[str, list[library.Series]] = {}
+def _rank_chart(ranks: list[Ranks]) -> Chart:
+    """Trained networks and their predictions; at 1 the bias is absorbed."""
+    rows: list[dict[str, Any]] = []
     for r in ranks:
-        at = r.steps[1:] / r.absorption
+        steps = r.steps.astype(np.int64)
+        real, known = Curve(steps, r.draws), None if r.known is None else Curve(steps, r.known).mean
         heading = f"{r.label}: absorbed in {r.absorption:.0f} steps"
-        real = Curve(r.steps.astype(np.int64), r.draws)
-        panels[heading] = [library.Series("trained", at, real.mean[1:], real.se[1:], mark="points")]
-        if r.known is not None:
-            known = Curve(r.steps.astype(np.int64), r.known).mean[1:]
-            panels[heading].append(library.Series("predicted from the same starts", at, known, mark="line"))
-    early = all_of(above(r.early(), 0.3) for r in ranks)
-    ends = all_of(same(r.halved(), 0.0, room=_ROOM) for r in ranks)
-    return figures.lines_chart(
-        panels,
-        title=stated(
-            early,
-            "An early look ranks classes as the untrained network did" + stated(ends, ", until its bias is gone", ""),
-            "Early scores of classes against the untrained network's guesses",
-        ),
-        subtitle=[
-            "Rank correlation of the ten classes' accuracy on held-out images with their shares of guesses before "
-            "training; points ± 2 s.e.",
-            f"{settings} of Fashion-MNIST. At 1 the bias is absorbed.",
-        ],
-        x_title="Steps, in units of the absorption time (logarithmic)",
-        y_title="Rank correlation",
-        x_scale="log",
-        columns=2,
-        height=240,
-        rules={"no relation": 0.0},
-    )
+        rows += [
+            {"name": "networks", "panel": heading, "at": r.steps[k] / r.absorption}
+            | {"value": Number(float(real.mean[k]), float(real.se[k]))}
+            | {"theory": None if known is None else float(known[k])}
+            for k in range(1, len(steps))
+        ]
+    return lines(
+        rows, "at", panel="panel", title="Early scores of classes against the untrained network's guesses",
+        x_title="Steps, in units of the absorption time (logarithmic)", y_title="Rank correlation", x_scale="log",
+        columns=2, height=240, rules={"no relation": 0.0}, dodge=False,
+    )  # fmt: skip

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess import FirstguessError, figures
-from firstguess_papers import library
+from firstguess import FirstguessError
+from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, all_of, entry
+from firstguess_papers.judging import Number, Truth, entry
 from firstguess_papers.mf_first_steps import overshoot
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.mf_training import BATCH, PHASES
@@ -73,17 +73,17 @@ def lr_search(run: Run) -> Outcome:
     found = {
         phi: _searches(run, phi, x, held, depth=depth, width=width, steps=steps) for phi in PHASES
     }  # fmt: skip
-    where = f"10 networks each, {depth} hidden layers of {width}, {steps} steps; {points} images of Fashion-MNIST"
     return Outcome(
         [judged_search(found)],
         {"rates": columns([line for phi, by in found.items() for line in _rows(phi, by)])},
-        {"rates": _chart(found, where)},
+        {"rates": _chart(found)},
         [
             "One network has one set of weights at all rates and, up to scale, in all phases: differences are taken "
             "network by network. Networks that diverged count with an accuracy of one half.",
             "A search of six rates by factors of four; what more could be tuned (momentum, schedule, depth) is not "
             "tested.",
         ],
+        {"rates": "At the edge of chaos the most learning rates work"},
     )
 
 
@@ -176,39 +176,11 @@ def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
     return rows
 
 
-def _chart(found: dict[str, dict[str, Search]], where: str) -> Chart:
-
-    panels: dict[str, list[library.Series]] = {}
-    for phi, by in found.items():
-        panels[phi] = []
-        for place, (phase, s) in enumerate(by.items()):
-            each = [number(s.end[:, k]) for k in range(len(TIMES))]
-            beside = [times * 1.12 ** (place - 1.5) for times in TIMES]  # points of one rate, side by side
-            panels[phi].append(
-                library.Series(phase, beside, [n.value for n in each], [n.error for n in each], mark="points")
-            )
-            known = [(times, n.value) for times, n in zip(TIMES, s.known, strict=False) if n is not None]
-            if known:
-                panels[phi].append(library.Series(phase, [a for a, _ in known], [b for _, b in known], mark="dashed"))
-    widest = all_of(check for by in found.values() for check in wider(by))
-    titles = {
-        True: "At the edge of chaos the most learning rates work",
-        False: "The edge of chaos is not the phase in which the most learning rates work",
-        None: "Which learning rates work, phase by phase",
-    }
-    return figures.lines_chart(
-        panels,
-        title=titles[widest],
-        subtitle=[
-            "Accuracy on held-out images at the end of training, ± 2 s.e.; dashed: predicted, where there is a "
-            "prediction.",
-            f"{where} by parity, batches of {BATCH}.",
-        ],
+def _chart(found: dict[str, dict[str, Search]]) -> Chart:
+    rows = [row | {"error": row["test_error"]} for phi, by in found.items() for row in _rows(phi, by)]
+    return lines(
+        rows, "times_overshoot", "test_accuracy", by="phase", panel="activation", theory="predicted",
+        title="Which learning rates work, phase by phase",
         x_title="Learning rate, by the rate at which the edge's bias overshoots (logarithmic)",
-        y_title="Held-out accuracy",
-        x_scale="log",
-        percent=True,
-        columns=2,
-        width=440,
-        y_domain=(0.4, 1.0),
-    )
+        y_title="Held-out accuracy", x_scale="log", percent=True, width=440, y_domain=(0.4, 1.0),
+    )  # fmt: skip
