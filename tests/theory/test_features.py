@@ -58,6 +58,30 @@ def test_an_embedding_alone_scatters_by_its_width() -> None:
     assert effective_width(Network.parse("embed(1) > positions(1) > layernorm", classes=2), ids, 96) == 96.0
 
 
+def test_the_share_of_a_state_that_is_its_token() -> None:
+    """e + positions by arithmetic, and LLaMA by projecting states of a network on their embeddings."""
+    ids = zipf(50, 64, 1).reshape(8, 8)
+    found = fg.predict("embed(0.5, vocabulary=50) > positions(1) > layernorm > unembed", data=ids, classes=50, width=64)
+    assert "20% of the last state is the token's own embedding" in found.assumptions
+    net = fg.transformer("llama", depth=2, width=128, heads=4, head="language", vocabulary=50, init="torch")
+    said = next(line for line in fg.predict(net, data=ids, width=128).assumptions if "own embedding" in line)
+    assert said.endswith("a nearly fixed random answer")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=341
+    )
+    torch.manual_seed(1)
+    model = transformers.LlamaModel(config).eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            module.reset_parameters()
+    with torch.inference_mode():
+        h = model(torch.from_numpy(ids)).last_hidden_state.double()
+        e = model.embed_tokens(torch.from_numpy(ids)).double()
+    share = float(((h * e).sum(-1) ** 2 / (h.square().sum(-1) * e.square().sum(-1))).mean())
+    assert abs(share - float(said.split("%")[0]) / 100) < 0.02
+
+
 def test_parts_that_are_found_are_those_that_were_put_in() -> None:
     """Own token, running mean of words, windows, and the rest: a covariance by loops, explained and drawn again."""
     n, tokens, kinds = 40, 12, 60

@@ -77,6 +77,7 @@ _PAIRS = 1536  # tokens whose pairs say what positions share, where there are to
 # nothing else is shared, and to fail by 140 % at 0.42, with sequences that resemble each other.
 _DECIDES, _AGREE = 0.8, 0.2
 _COUNTED = 24  # draws of counts, which cost little
+_FIXED = 0.9  # share of a state from which its token decides, in words
 _LONG, _LEAST = 1e12, 2  # operations for draws of parts, and how many there are at least
 
 
@@ -131,6 +132,10 @@ def predict_language(
         said.append(
             f"features of {size} units scatter as {effective:.0f} independent ones would, which are drawn: (55)"
         )
+    share = _own_share(network, stream, looked.size, variance)
+    if share is not None:
+        maps = ": each token maps to a nearly fixed random answer" if share >= _FIXED and not head.tied else ""
+        said.append(f"{share:.0%} of the last state is the token's own embedding{maps}")
     kappa = 2.0 - (2.0 - KAPPA.get(head.init, 2.0)) * effective / size
     heads = _Heads(
         inner, own, variance, flat[: len(at)], size, round(effective), network.classes, head.init, kappa, seed
@@ -278,6 +283,15 @@ def _own(network: Network, stream: TokenStream, count: int) -> Array:
         elif layer.kind not in ("positions", "shift"):
             raise _refused(layer)
     return own
+
+
+def _own_share(network: Network, stream: TokenStream, count: int, variance: float) -> float | None:
+    """How much of the last state's square is the token's own embedding; None where that is not known."""
+    try:
+        own = _own(network, stream, count)
+    except NotCovered:
+        return None
+    return float(np.mean(np.square(own) * variance / stream.k.diagonal()))
 
 
 def _refused(layer: Layer) -> NotCovered:
