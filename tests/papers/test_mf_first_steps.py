@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import mf_class_gradients, mf_lr_search, mf_pretrained, small_vit
+from firstguess_papers import class_gradients, mf_lr_search, mf_pretrained, small_vit
 from firstguess_papers import mf_class_gradients as pulls
 from firstguess_papers import mf_first_steps as first
 from firstguess_papers.judging import Number
@@ -91,7 +91,7 @@ def _with_classes(r: Any) -> Arm:
 def test_gradients_of_classes_are_autograds() -> None:
     x = _data()
     y = np.array(x.y, dtype=np.int64)
-    norms, shares, right = mf_class_gradients.follow(
+    norms, shares, right = class_gradients.follow(
         TEXT, x.x, y, members=[0, 1], width=16, lr=0.05, looks=[0, 3], seed=2, threads=1
     )
     model = build(Network.parse(TEXT), x.shape, width=16, seed=2, member=1)
@@ -120,7 +120,7 @@ def test_equal_gradients_take_steps_of_the_same_length() -> None:
     for equal in (False, True):
         model = build(Network.parse(TEXT), x.shape, width=16, seed=2, member=0)
         before = nn.utils.parameters_to_vector(model.parameters()).detach().double().clone()
-        mf_class_gradients._descend(model, points, labels, lr=0.5, looks=[0], equal=equal)
+        class_gradients._descend(model, points, labels, lr=0.5, looks=[0], equal=equal)
         after = nn.utils.parameters_to_vector(model.parameters()).detach().double()
         lengths.append(float((after - before).norm()))
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-4)

@@ -1,24 +1,18 @@
-"""Beyond the papers: one class in twenty, class weights against biased starts; what moving a head's bias changes."""
+"""Beyond the papers: a head's bias moves γ and nothing else; at 1:20 class weights against starts that lean."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import nn
 
 from firstguess import Inputs, Network
 from firstguess_papers.beyond_frontier import ratio
 from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, same
-from firstguess_papers.library import IsolatedRandomness, contrasts
+from firstguess_papers.judging import Number, Truth, above, entry, same
 from firstguess_papers.running import Run
-from firstguess_papers.small_vit import SmallViT
 from firstguess_papers.tables import columns
 from firstguess_papers.training_charts import Line, arms_chart
 from firstguess_papers.training_pieces import Arm, Array, trained
@@ -26,134 +20,11 @@ from firstguess_papers.training_speed import apart, more, number, part_of
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from firstguess.data import Data
-    from firstguess_papers.library import Chart, Piece
-
-PARTS = (0.5, 1.0)  # ρ: how much of the mean logits is taken off
-NEAR = 0.03  # of γ after over γ before: room on points that the head was not moved by
-EQUAL = 1e-3  # of 1: room for gradients and spreads, which should be equal
-
-
-class _Block(nn.Module):
-    """x + BatchNorm(conv(ReLU(BatchNorm(conv(x))))), then ReLU: a basic block of a ResNet."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
-        self.norm1, self.norm2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        inner = self.norm2(self.second(torch.relu(self.norm1(self.first(x)))))
-        return torch.relu(x + inner)
-
-
-def mlp() -> nn.Module:
-    """Twenty hidden layers of 100 with ReLU, Kaiming normal weights, biases of 0."""
-    layers: list[nn.Module] = [nn.Flatten()]
-    for index in range(21):
-        dense = nn.Linear(3072 if index == 0 else 100, 10 if index == 20 else 100)
-        nn.init.kaiming_normal_(dense.weight, nonlinearity="relu")
-        nn.init.zeros_(dense.bias)
-        layers += [dense] if index == 20 else [dense, nn.ReLU()]
-    return nn.Sequential(*layers)
-
-
-def resnet() -> nn.Module:
-    """A small ResNet: a convolution with stride 2, four basic blocks of 12 channels, the mean over pixels, a head."""
-    stem = nn.Conv2d(3, 12, 3, stride=2, padding=1)
-    return nn.Sequential(
-        stem, *(_Block(12) for _ in range(4)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 10)
-    )
-
-
-def vit() -> nn.Module:
-    """A small vision transformer: four blocks of width 48."""
-    return SmallViT(width=48, blocks=4, classes=10)
-
-
-MODELS: Mapping[str, Callable[[], nn.Module]] = {"MLP of 20 layers": mlp, "ResNet": resnet, "ViT": vit}
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Of one kind of model: γ before, and after each ρ; gradients and spreads after, over those before."""
-
-    gamma: Number
-    after: Mapping[float, Number]
-    kept: Mapping[float, Number]  # γ after over γ before
-    gradients: Mapping[float, Number]
-    spreads: Mapping[float, Number]
-
-    def judged(self) -> Truth:
-        """γ is (1 − ρ)² of what it was, gradients and spreads are what they were."""
-        return all_of(
-            check
-            for part in PARTS
-            for check in (
-                same(self.kept[part], (1.0 - part) ** 2, room=NEAR),
-                same(self.gradients[part], 1.0, room=EQUAL),
-                same(self.spreads[part], 1.0, room=EQUAL),
-            )
-        )
-
-
-def moved(make: Callable[[], nn.Module], images: Data, inits: int, seed: int) -> Piece:
-    """Of every initialization: center and spread of logits on held-out points, and squared gradients of logits.
-
-    Logits without what all classes share; centers free of what finite data add. Gradients by all parameters, of logits
-    in random directions, the same before and after. Rows: before, then each ρ. BatchNorm by the batch, which is all.
-    One half of the images moves the head, the other is held out; which is which is each network's own.
-    """
-    found: dict[str, list[list[float]]] = {"center": [], "spread": [], "gradient": []}
-    half = images.n // 2
-    for member in range(inits):
-        order = np.random.default_rng([seed, member, 0x0DD]).permutation(images.n)
-        points, x = (
-            torch.from_numpy(np.array(images.x[own], dtype=np.float32)) for own in (order[:half], order[half:])
-        )
-        with IsolatedRandomness(int(np.random.SeedSequence([seed, member, 0x4EAD]).generate_state(1)[0])):
-            model = make()
-            weights = torch.randn(len(x), 10)
-        variants = [model, *(head_moved(model, points, part) for part in PARTS)]
-        rows = [_numbers(one, x, weights) for one in variants]
-        for name, values in zip(found, zip(*rows, strict=True), strict=True):
-            found[name].append(list(values))
-    return {name: np.array(values) for name, values in found.items()}
-
-
-def head_moved(model: nn.Module, points: torch.Tensor, part: float) -> nn.Module:
-    """A copy whose head has this part of the mean logits on these points taken off, but for what all classes share."""
-    found = deepcopy(model)
-    head = [module for module in found.modules() if isinstance(module, nn.Linear)][-1]
-    with torch.no_grad():
-        mean = found.train()(points).mean(0)
-        head.bias.sub_(part * (mean - mean.mean()))
-    return found
-
-
-def _numbers(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> tuple[float, float, float]:
-    model.train()
-    out = model(x)
-    gradients = torch.autograd.grad((out * weights).sum(), [p for p in model.parameters() if p.requires_grad])
-    rows = contrasts(out.detach()).double()
-    spread = float(rows.var(0).mean())
-    center = float(rows.mean(0).square().mean()) - spread / len(x)
-    return center, spread, sum(float(g.double().square().sum()) for g in gradients)
-
-
-def numbers(piece: Mapping[str, Any], ratio: Callable[[Any, Any], Number]) -> Moved:
-    """From a piece of `moved`; `ratio` is that of averages over networks, with its error."""
-    center, spread, gradient = (np.asarray(piece[name], dtype=np.float64) for name in ("center", "spread", "gradient"))
-    each = {part: row for row, part in enumerate(PARTS, start=1)}
-    return Moved(
-        ratio(center[:, 0], spread[:, 0]),
-        {part: ratio(center[:, k], spread[:, k]) for part, k in each.items()},
-        {part: ratio(center[:, k], center[:, 0]) for part, k in each.items()},
-        {part: ratio(gradient[:, k], gradient[:, 0]) for part, k in each.items()},
-        {part: ratio(spread[:, k], spread[:, 0]) for part, k in each.items()},
-    )
-
+    from firstguess_papers.library import Chart
+    from firstguess_papers.moved_heads import Moved
 
 PLAIN, PRIOR, TILTED, WEIGHTS = "plain", "log prior", "start tilted to the minority", "class weights"
 ARMS = (PLAIN, PRIOR, TILTED, WEIGHTS)
@@ -184,6 +55,8 @@ _TEXT = "5 x [dense(weight_var=2, bias_var=1e-12) > relu] > dense(weight_var=2, 
 )  # fmt: skip
 def imbalance(run: Run) -> Outcome:
     """B8: γ and gradients of moved heads; recall of the rare class from four starts or losses."""
+    from firstguess_papers import moved_heads
+
     rare, held, width, steps, inits = run.take("rare held width steps inits")
     points, members = run.take("points members")
     x, test = uneven(run.data("mnist:4-9"), rare, held, run.seed)
@@ -192,7 +65,7 @@ def imbalance(run: Run) -> Outcome:
     arms = {o: _trained(run, o, x, test, width, looks, inits, parts) for o in RATES}
     images = run.data("cifar10", points=2 * points)
     heads: dict[str, Moved] = {}
-    for name, make in MODELS.items():
+    for name, make in moved_heads.MODELS.items():
         key = {
             "model": name,
             "moved by": "ρ of the mean logits",
@@ -200,8 +73,8 @@ def imbalance(run: Run) -> Outcome:
             "points": points,
             "inits": members,
         }
-        compute = partial(moved, make, images, members, run.seed)
-        heads[name] = numbers(run.piece(key, compute, label=f"moved head, {name}"), ratio)
+        compute = partial(moved_heads.moved, make, images, members, run.seed)
+        heads[name] = moved_heads.numbers(run.piece(key, compute, label=f"moved head, {name}"), ratio)
     return Outcome(
         [judged_heads(heads), *judged_arms(arms)],
         {
@@ -392,6 +265,8 @@ def judged_arms(arms: Mapping[str, Mapping[str, Arm]]) -> list[Entry]:
 
 def judged_heads(heads: Mapping[str, Moved]) -> Entry:
     """B8, its first half."""
+    from firstguess_papers.moved_heads import EQUAL, NEAR, PARTS
+
     said = "; ".join(
         f"{name}: γ {one.gamma}"
         + "".join(f", ρ = {p:g}: {one.after[p]} (× {one.kept[p]}), gradients × {one.gradients[p]}" for p in PARTS)
