@@ -24,6 +24,10 @@ import words  # noqa: E402
         ("the law of the shares", "distribution"),
         ("the mean is taken off", "subtracts"),
         ("mended", "fix"),
+        ("in so many columns", "this many, as many"),
+        ("a signal of unknown law", "distribution"),
+        ("a prediction beside a measurement", "next to, compared with, besides"),
+        ("gradients a layer", "per"),
     ],
 )
 def test_words_that_went_are_found(line: str, instead: str) -> None:

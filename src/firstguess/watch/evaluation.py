@@ -172,7 +172,7 @@ class _LastHidden:
 
 @contextmanager
 def _entering(model: nn.Module) -> Generator[_LastHidden]:
-    """Hooks on linear layers, if there is one beside the head."""
+    """Hooks on linear layers, if there is one besides the head."""
     seen = _LastHidden()
     weighted = [one for one in model.modules() if next(one.parameters(recurse=False), None) is not None]
     linear = [one for one in weighted if isinstance(one, nn.Linear)] if len(weighted) > 1 else []

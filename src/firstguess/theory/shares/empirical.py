@@ -87,7 +87,7 @@ def of_expected_max(largest: FloatArray, classes: int, points: int, level: float
 def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
     """Of the standard deviation of G over initializations, averaged over classes; None where classes differ.
 
-    T = Σ_rc (G_rc − mean_c)²/(R(1 − 1/M)) lies in [0, 1] with mean (1 − 1/R)·q, q = Var G/(its largest value). Beside
+    T = Σ_rc (G_rc − mean_c)²/(R(1 − 1/M)) lies in [0, 1] with mean (1 − 1/R)·q, q = Var G/(its largest value). Besides
     the members' own variance T has that of the class means, q·χ²_{M−1}/((M − 1)R), which is all that is left of it
     where every member puts all into one class.
     """
