@@ -52,6 +52,8 @@ def test_a_fault_wins_over_everything(word: str) -> None:
     assert page.startswith("FIX THIS")
     assert "Is it expected?" not in page
     assert "What to change" not in page
+    alone = made(word, None, faults=fault("softmax twice"))
+    assert (alone.will_train.word, alone.will_train.reason) == (Trains.UNKNOWN, "softmax twice comes first")
 
 
 def test_what_is_often_meant_is_no_fault_where_copies_learn() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from firstguess.base.record import Record, Shown, room
 from firstguess.base.text import ends
 from firstguess.diagnosis import answer
-from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, Trainability, WillTrain
+from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, Trainability, Trains, WillTrain
 from firstguess.diagnosis.causes import Cause
 from firstguess.diagnosis.expectation import Expected
 from firstguess.diagnosis.verdict import Verdict
@@ -132,7 +132,9 @@ class Diagnosis(Record, Shown):
 
     @property
     def will_train(self) -> WillTrain:
-        """Yes, at risk or no, with the reason."""
+        """Yes, at risk or no, with the reason; not known of a model with a fault, unless copies of it were trained."""
+        if self.to_fix and (self.rehearsal is None or not self.rehearsal.known):
+            return WillTrain(Trains.UNKNOWN, f"{self.to_fix[0].name} comes first")
         return answer.will_train(self._gradients, self.rehearsal)
 
     @property
@@ -177,6 +179,7 @@ class Diagnosis(Record, Shown):
             "answer": str(self.answer),
             "headline": self.headline,
             "will_train": {"answer": str(self.will_train.word), "reason": self.will_train.reason},
+            "duration": self.duration.to_dict(),
         }
         return first | found | {"bias_test": test and test.to_dict()}
 
