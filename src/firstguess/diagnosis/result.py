@@ -90,7 +90,6 @@ class Diagnosis(Record, Shown):
     `advice` has all changes that were tried, best first; those that did not help are last, and have no rank.
     """
 
-    _also = ("duration",)
     _apart = ("run", "assumed")
 
     verdict: Verdict
