@@ -206,9 +206,9 @@ def test_levels_off_a_line_have_no_factor():
         inits=3,
         width=100,
     )
-    assert "a layer" in str(even.growth)
+    assert "per layer" in str(even.growth)
     assert math.isnan(uneven.growth.value)
-    assert "a layer" not in str(uneven.growth)
+    assert "per layer" not in str(uneven.growth)
     assert uneven.word == "keep their size"  # of the two ends, which are alike
 
 

@@ -210,7 +210,7 @@ def test_one_number_on_every_page():
     d = fg.diagnose("8 x [dense(weight_var=1.2) > relu] > dense", points(60, 30).numpy(), inits=10, width=60)
     t = d.trainability
     assert t is not None
-    shown = f"Gradients change by {size_change(t.growth)} a layer"
+    shown = f"Gradients change by {size_change(t.growth)} per layer"
     assert shown in " ".join(str(d).split())
     assert (
         d.to_dict()["trainability"]["growth"] == t.growth == d.to_dict()["trainability"]["gradients"]["growth"]["value"]

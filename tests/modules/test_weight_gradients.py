@@ -161,7 +161,7 @@ def test_residual_relu_grows_by_its_closed_form():
     )
     error = math.log(g.growth.high / g.growth.low) / 4
     assert abs(math.log(g.growth.value / 1.5)) < 5.5 * error + 2.5 / 200
-    assert "a block" in str(g)
+    assert "per block" in str(g)
 
 
 def test_tokens_are_summed_where_they_are_averaged_behind():
