@@ -32,7 +32,7 @@ def test_tune_prints_the_python_numbers(tmp_path: Path) -> None:
     assert told["settings"] == s.settings
     assert told["network"] == str(s.network)
     assert code.read_text(encoding="utf-8") == s.code()
-    assert "not useful" in CliRunner().invoke(app, args[:6]).stdout
+    assert "not better" in CliRunner().invoke(app, args[:6]).stdout
 
 
 def test_tune_draws_the_frontier(tmp_path: Path) -> None:
