@@ -46,7 +46,7 @@ def test_known_places_of_relu() -> None:
     assert "edge of chaos" not in by  # it stands there
     assert "edge of chaos" in {m.name for m in fg.frontier(fg.mlp(3, weight_var=1.0), targets=(0.5,)).remedies}
     assert [m.name for m in f.reached] == ["slope 0.679"]
-    assert "not useful" in str(f)
+    assert "not better" in str(f)
     assert f.to_dict()["here"]["gamma"] == f.here.gamma
 
 
@@ -74,7 +74,7 @@ def test_the_chart_says_where_it_stands(tmp_path: Path) -> None:
     for said in ("this network: γ 18.4, P 19.4", "slope 0.679", "LayerNorm after φ, centred φ", "head centred"):
         assert said in words
     spec: Any = chart.to_dict()
-    assert "not useful" in " ".join(spec["title"]["subtitle"])
+    assert "not better" in " ".join(spec["title"]["subtitle"])
     assert fg.figures.save(chart, tmp_path / "frontier.png").stat().st_size > 20_000
     with pytest.raises(fg.InvalidInput, match="Frontier"):
         fg.figures.frontier_chart(fg.mlp(3))  # type: ignore[arg-type]

@@ -155,6 +155,7 @@ def test_bad_input_is_one_clear_line() -> None:
         (lambda: fg.Tokens(length=8, coincidence=1.2), "coincidence below 1"),
         (lambda: fg.Tokens(length=8, coincidence=0.1, frequencies=[1, 2]), "coincidence or frequencies"),
         (lambda: fg.Tokens(length=8, frequencies=[-1, 2]), "frequencies of tokens"),
+        (lambda: fg.Tokens(length=8, frequencies=[0.5, 0.3]), "that sum to 1, or counts"),
         (lambda: fg.Tokens(length=8, shared=8), "sequences that differ"),
         (lambda: fg.predict(cut, data=np.ones((3, 1, 8, 8))), "copies of one"),
         (lambda: fg.predict(cut, data=np.eye(64).reshape(64, 1, 8, 8)), "multiples of 5"),

@@ -211,7 +211,7 @@ def test_the_text_says_what_it_costs() -> None:
     s = fg.tune(fg.mlp(20), gamma=0.5)
     text = str(s)
     assert "γ 18.39 → 0.5" in text
-    assert "not useful" in text
+    assert "not better" in text
     assert s.to_dict()["settings"]["slope"] == s.settings["slope"]
     with pytest.raises(fg.InvalidInput, match="pytorch"):
         s.code("jax")

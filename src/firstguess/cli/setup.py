@@ -19,7 +19,7 @@ from firstguess.cli.output import Json, examples, print_json, print_pairs
 # -- Data before any network is chosen --------------------------------------------------------------------------------
 
 
-@subjects.takes("source", {k: v for k, v in subjects.DATA.items() if k != "data"}, seed=0)
+@subjects.takes("source", {**subjects.SOME_DATA, "points": subjects.AllPoints}, seed=0)
 @examples("""Examples:
 
 firstguess data digits

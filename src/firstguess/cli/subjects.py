@@ -96,6 +96,7 @@ Standardize = Annotated[
     ),
 ]
 Points = Annotated[int | None, typer.Option(help="Random subset of this size. [default: 1000, or all]")]
+AllPoints = Annotated[int | None, typer.Option(help="Random subset of this size. [default: all]")]
 Shift = Annotated[float, typer.Option(help="Add a constant to all inputs.")]
 Inits = Annotated[int, typer.Option(help="Number of initializations.")]
 Width = Annotated[int, typer.Option(help="Units of layers that name no width (descriptions).")]
@@ -178,6 +179,8 @@ DATA: dict[str, Any] = {
     "seed": Seed,
 }
 
+SOME_DATA = {name: option for name, option in DATA.items() if name != "data"}  # of data that a command has already
+
 # Of what is measured: `subject` takes them.
 MODEL: dict[str, Any] = {"width": Width, "init": Init, "redraw": Redraw}
 
@@ -210,6 +213,8 @@ def takes(
                 kind, info = get_args(annotation)
                 info = copy.copy(info)
                 info.rich_help_panel, info.hidden = panel, hidden
+                if defaults.get(option) not in (None, REQUIRED):  # which typer says itself
+                    info.help = info.help.partition(" [default:")[0]
                 one = parameter.replace(name=option, default=defaults.get(option), annotation=Annotated[kind, info])
                 parameters.append(one)
 

@@ -414,7 +414,7 @@ class TokenEngine:
             torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
             with torch.inference_mode():
                 moments, guesses, place, hits = self._through(
-                    int(seeds[index]), logits[index] if index < len(logits) else logits[:0, 0]
+                    int(seeds[index]), logits[index] if index < len(logits) else np.zeros((0, self.classes), np.float32)
                 )
             own[index] = hits / self.points
             if place is not None:

@@ -277,7 +277,7 @@ def run(
 def measured(
     engine: Engine, parts: Sequence[Members], own: list[Finding], seed: int, provenance: dict[str, Any], started: float
 ) -> Measurement:
-    """The statistics of all these members, with what was found of them beside what was found on the way."""
+    """The statistics of all these members, with what was found of them next to what was found on the way."""
     # Stretches repeat what is true of all members: the first to say it is heard.
     findings = list({(f.kind, f.layer): f for part in reversed(parts) for f in reversed(part.findings)}.values())[::-1]
     findings += own

@@ -111,9 +111,9 @@ class Tokens:
     """Sequences of `length` i.i.d. tokens: theory.md (20).
 
     `coincidence` is p₂ = Σ p², the chance that two tokens are the same; or `frequencies` are given, how often each
-    token of the vocabulary comes (they need not sum to 1). The first `shared` tokens are the same in all sequences and
-    come nowhere else: a CLS or BOS. Tokens may also be patches of images: then `coincidence` is the correlation of two
-    patches.
+    token of the vocabulary comes: shares that sum to 1, or counts. The first `shared` tokens are the same in all
+    sequences and come nowhere else: a CLS or BOS. Tokens may also be patches of images: then `coincidence` is the
+    correlation of two patches.
 
     >>> Tokens(length=64, frequencies=[2, 1, 1]).coincidence
     0.375
@@ -166,4 +166,12 @@ def _normalized(frequencies: Any) -> Array:
         raise InvalidInput(
             "frequencies of tokens: numbers from 0 on, not all 0", got="others", where=_WHERE, hint="np.bincount(ids)"
         )
-    return p / math.fsum(p)
+    whole = math.fsum(p)
+    if abs(whole - 1) > 1e-6 and (p % 1 != 0).any():
+        raise InvalidInput(
+            "frequencies of tokens that sum to 1, or counts",
+            got=f"a sum of {whole:.6g}",
+            where=_WHERE,
+            hint="p / p.sum()",
+        )
+    return p / whole
