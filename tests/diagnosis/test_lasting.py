@@ -400,7 +400,7 @@ def test_little_time_leaves_it_out() -> None:
 
 def test_it_is_on_the_page_in_the_report_and_in_json(tmp_path: Any) -> None:
     d = asked(mlp(1, 100, nn.ReLU), *digits(100), lr=1e-3)
-    assert "With gradient descent at lr 0.001 three quarters" in " ".join(str(d).split())
+    assert "With gradient descent at lr 0.001 75 % of the starting bias" in " ".join(str(d).split())
     page = d.save(tmp_path / "report.html").read_text()
     assert "How long will the bias last?" in page
     assert "how much faster the bias moves" in page

@@ -121,7 +121,7 @@ def test_of_one_model_nothing_is_expected(options: dict[str, float]) -> None:
     model = Rand(**options)  # type: ignore[arg-type]
     told = str(fg.explain_guess(model, X + 3.0, seconds=3))
     assert not re.search(r"100(\.0)? % of|of 1 init|± 0\b|expected from architecture", told)
-    assert "give a factory" in " ".join(told.split())
+    assert "a function that builds the model" in " ".join(told.split())
     assert "nan" not in str(fg.measure(model, X, inits=5))
     for ask in (fg.diagnose, fg.assert_even):
         with pytest.raises(fg.InvalidInput, match="a function that builds the model, or its class"):

@@ -292,8 +292,8 @@ def measured(
             Finding(
                 FindingKind.NOTHING_DRAWN,
                 f"nothing was re-initialized: all {inits} initializations are one model (fixed or loaded weights, none "
-                "at all, or random buffers), so that there is no ensemble and no error bar; a function that builds the "
-                "model, or its class, draws others, or init=",
+                "at all, or random buffers), so that there is no ensemble and no error bar; to draw others, pass the "
+                "class, a function that builds the model, or init=",
             )
         )
         fractions, stats, inits = fractions[:1], stats[:1], 1
