@@ -313,9 +313,6 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
         yield text
 
 
-# Models of tokens: pieces, compared with the model, as a reading.
-
-
 # The guard of a reading: the description, filled with the model's own weights, has to give the model's own outputs.
 
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # of the outputs' own size
