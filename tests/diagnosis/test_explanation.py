@@ -401,20 +401,19 @@ def test_costs_of_a_call_are_not_charged_to_its_points(monkeypatch: pytest.Monke
     """A clock of our own: a call takes 10 ms, and each point a microsecond more."""
     now = 0.0
 
-    def look(_: object, batches: list[Batch], **__: object) -> None:
+    def examine(_: object, batches: list[Batch], **__: object) -> object:
         nonlocal now
         now += 0.01 + 1e-6 * sum(batch.size for batch in batches)
+        return object()
 
-    monkeypatch.setattr(guess_causes, "look", look)
+    monkeypatch.setattr(guess_causes, "examine", examine)
     monkeypatch.setattr(guess_causes, "time", SimpleNamespace(perf_counter=lambda: now))
     batches = collect(points(400))
-    a_point, whole = guess_causes.time_a_point(
-        None, batches, None, 0, enough=0.048
-    )  # of 5 seconds and 50 initializations
-    assert a_point == pytest.approx(0.0104 / 400)
-    assert not whole
-    slow, _ = guess_causes.time_a_point(None, batches, None, 0, enough=0.001)
-    assert slow == pytest.approx(0.010016 / 16)
+    timed = guess_causes.time_a_point(None, batches, None, 0, enough=0.048)  # of 5 seconds and 50 initializations
+    assert timed.a_point == pytest.approx(0.0104 / 400)
+    assert not timed.whole
+    slow = guess_causes.time_a_point(None, batches, None, 0, enough=0.001)
+    assert slow.a_point == pytest.approx(0.010016 / 16)
 
 
 def test_it_prints_and_goes_to_json_and_back():

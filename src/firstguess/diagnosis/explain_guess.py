@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 2  # initializations that are run whatever the budget
+_PASSES = 6  # that follow a look at other inputs or another mode, with it: two trials, two initializations
 _SHARE = 0.7  # of the budget that the main ensemble may use
 # Findings of the ensemble that a reader should know.
 _SAID = (
@@ -226,14 +227,15 @@ def explain_guess(
     batches = fed(model, collect(data, points), known.pop("forward", None))
     picked = logits
     if loss is not None:
-        logits = check_loss(Patient(model, batches, loss, pick=logits, seed=seed))
+        logits = check_loss(Patient(model, batches, loss, pick=logits, seed=seed, seconds=math.inf))
     notes: list[str] = []
     in_training, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
         norms = fresh_norms(mine)
         total = sum(batch.size for batch in batches)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
-        a_point, whole = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
+        timed = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
+        a_point, whole = timed.a_point, timed.whole
         room = int(0.8 * seconds / (a_point * passes))
         if room < total and not whole:
             fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
@@ -241,13 +243,18 @@ def explain_guess(
             used = sum(batch.size for batch in batches)
             if used < total:
                 notes.append(f"{used} of the {total} points, to stay within {seconds:g} seconds")
-        looked = examine(mine, batches, pick=logits, seed=seed)
+        used = sum(batch.size for batch in batches)
+        looked = timed.seen if used == timed.points else examine(mine, batches, pick=logits, seed=seed)
         now = looked.now
         notable = is_notable(now.fractions, now.points - now.lost)
+        flat = centred(batches) if notable else None
+        a_pass = a_point * used
+        if notable and (norms or flat is not None) and time.perf_counter() - started + _PASSES * a_pass > seconds:
+            notes.append(f"other inputs and modes were not tried: a pass of {used} points takes {a_pass:.1g} s")
+            notable, flat = False, None
         if norms and notable:
             with training_norms(mine):
                 in_training = look(mine, batches, pick=logits, seed=seed)
-        flat = centred(batches) if notable else None
         if flat is not None:
             bias = _data_bias(batches)
             if bias is not None and bias.gamma >= GAMMA:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from firstguess.diagnosis.faults.base import excess, is_notable
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import FindingKind, Members
 from firstguess.modules.call_model import fewer, first_forward
-from firstguess.modules.hooks.session import Snapshot, look
+from firstguess.modules.hooks.examination import Examination, examine
+from firstguess.modules.hooks.session import Snapshot
 from firstguess.theory.data_bias import DataBias
 from firstguess.theory.shares.gaussian import Guesses
 
@@ -250,21 +251,30 @@ _TESTS: tuple[Callable[[Observed, list[Fault]], Fault | None], ...] = (
 _PAIRS = 200  # initializations at most that are run on centred data too, while it is not clear whether that helps
 
 
-def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> tuple[float, bool]:
-    """Seconds of a forward, with its probes, for one point of as many as take `enough` seconds, or of all; and whether
-    the model takes all of them only (a whole graph).
+class Timed(NamedTuple):
+    """Seconds of a pass for one point, whether the model takes all points only (a whole graph), how many were the last
+    to be run, and what was seen of them."""
+
+    a_point: float
+    whole: bool
+    points: int
+    seen: Examination
+
+
+def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> Timed:
+    """How long a pass takes, with its probes, of as many points as take `enough` seconds, or of all.
 
     A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
     """
     total, count, whole = sum(batch.size for batch in batches), 16, False
     while True:
         few = list(batches) if whole else fewer(batches, count)
-        size, taken = sum(batch.size for batch in few), math.inf
+        size, taken, seen = sum(batch.size for batch in few), math.inf, None
         for _ in range(2):  # the first call of a model is slower
             began = time.perf_counter()
             try:
                 with first_forward():
-                    look(model, few, pick=pick, seed=seed)
+                    seen = examine(model, few, pick=pick, seed=seed)
             except Exception:  # of a user's model, on a part of the data
                 if size >= total:
                     raise
@@ -273,10 +283,10 @@ def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, 
             taken = time.perf_counter() - began
             if taken > min(0.5, enough):
                 break
-        if size < total and whole:
+        if seen is None or (size < total and whole):
             continue
         if taken >= enough or size >= total:
-            return taken / size, whole
+            return Timed(taken / size, whole, size, seen)
         count *= 2
 
 

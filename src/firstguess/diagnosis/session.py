@@ -53,6 +53,7 @@ _SOURCE = "init mode device dtype trained redraw scale logits"  # options that s
 _TRAINED = "init device dtype trained redraw scale logits"  # those of copies in training
 _FEWEST = 16  # points that a short time does not go below
 _LARGE = 1e8  # bytes of a model from which on there is one copy of it at a time
+_HOPELESS = 4.0  # times as long as a member may take
 _MEMBERS = 8  # initializations that should fit into the time: else there are fewer points
 
 
@@ -129,7 +130,8 @@ class Subject:
         wanted = seconds / _MEMBERS
         if look is None or self.model is None or not look.a_point * self._points > wanted:
             return ""  # a look is slower than a forward: where even that is fast enough, nothing has to be timed
-        most = self._points_within(wanted)
+        # One that takes many times as long on the fewest points leaves no choice: a pass to time it would be one more.
+        most = _FEWEST if look.a_point * _FEWEST > _HOPELESS * wanted else self._points_within(wanted)
         if most >= self._points:
             return ""
         total, self.batches = self._points, list(fewer(self.batches, most))
