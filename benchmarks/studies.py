@@ -25,7 +25,7 @@ import firstguess as fg
 from firstguess.base.threads import cores
 from firstguess.studies import scheduler
 from firstguess.studies.store import TASK, Results, write_whole
-from firstguess.studies.study_files import KeptStudy
+from firstguess.studies.study_files import StudyFiles
 
 
 def nothing(p: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def opening(folder: Path, rows: int) -> float:
     import pyarrow as pa
 
     rng = np.random.default_rng(0)
-    kept = KeptStudy(Results(folder), "large")
+    kept = StudyFiles(Results(folder), "large")
     keys = pa.array([f"{k:016x}" for k in range(rows)])
     about = {b"firstguess study": b'{"digest": "d"}'}
     settings = {"depth": np.arange(rows), "norm": pa.array(["layernorm"] * rows)}

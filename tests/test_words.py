@@ -17,7 +17,25 @@ GROUND = ("base", "network", "data", "theory")
 
 # In names of modules, classes and functions, as a whole part of the name.
 NAMES_EVERYWHERE = set(
-    ["handful", "foretell", "carry", "twin", "twins", "rays", "bends", "parity", "absorbing", "owned", "driving"]
+    [
+        "handful",
+        "foretell",
+        "foretold",
+        "carry",
+        "twin",
+        "twins",
+        "rays",
+        "bends",
+        "parity",
+        "absorbing",
+        "owned",
+        "driving",
+        "kept",
+        "told",
+        "asked",
+        "pieces",
+        "arm",
+    ]
 )
 NAMES_GROUND = NAMES_EVERYWHERE | set(
     [

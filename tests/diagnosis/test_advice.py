@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import firstguess as fg
 from firstguess.data import as_data, collect
 from firstguess.diagnosis import Advice, Diagnosis
-from firstguess.diagnosis.advice import Descent, Trial, advise, foretold, order, with_labels
-from firstguess.diagnosis.bias_duration import Lasting
+from firstguess.diagnosis.advice import Descent, Trial, advise, order, outlook, with_labels
+from firstguess.diagnosis.bias_duration import PredictedDuration
 from firstguess.diagnosis.diagnose import _descent  # pyright: ignore[reportPrivateUsage]
 from firstguess.diagnosis.remedies import REMEDIES, Case
 from firstguess.diagnosis.session import Subject
@@ -173,17 +173,17 @@ def test_absorption_is_the_closed_forms() -> None:
     net = fg.Network.parse("2 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
     data = fg.data.two_blobs(100, 40)
     subject = Subject(net, data, 1000, None, 300, None, 0, {})
-    descent = _descent(subject, Lasting(lr=1e-3, steps=10.0))
+    descent = _descent(subject, PredictedDuration(lr=1e-3, steps=10.0))
     assert descent == Descent(1e-3, 300, 40, 200)
     given = fg.Inputs.of_data(data)
-    known = foretold(net, given, descent)
+    known = outlook(net, given, descent)
     steps = fg.predict(net, inputs=given).absorption(lr=1e-3, dimension=40, width=300, points=200).median
     assert known.absorption == pytest.approx(steps)
-    assert known.absorption > foretold(fg.tune(net, gamma=0.2).network, given, descent).absorption
-    assert _descent(subject, Lasting("training is not lazy")) is None
-    assert _descent(subject, Lasting(lr=1e-3, optimizer="adam")) is None
-    assert math.isnan(foretold(net, given, None).absorption)
-    assert math.isnan(foretold(fg.cnn(2), given, descent).nonlinearity)
+    assert known.absorption > outlook(fg.tune(net, gamma=0.2).network, given, descent).absorption
+    assert _descent(subject, PredictedDuration("training is not lazy")) is None
+    assert _descent(subject, PredictedDuration(lr=1e-3, optimizer="adam")) is None
+    assert math.isnan(outlook(net, given, None).absorption)
+    assert math.isnan(outlook(fg.cnn(2), given, descent).nonlinearity)
 
 
 def tokens(n: int = 40, seed: int = 0) -> np.ndarray[Any, Any]:

@@ -22,7 +22,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.data import Batch
-from firstguess.diagnosis.bias_duration import Lasting, left_of, proportional, same_noise, settled
+from firstguess.diagnosis.bias_duration import PredictedDuration, left_of, proportional, same_noise, settled
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.members.sources import source_of
 from firstguess.theory.training.curves import Accuracy, looked_at
@@ -251,7 +251,7 @@ def test_batches_of_fewer_points_scatter_alike() -> None:
 
 # -- Words ------------------------------------------------------------------------------------------------------------
 
-SOME = Lasting(
+SOME = PredictedDuration(
     "", "gd", 0.01, False, None, 8.2, math.nan, math.nan, 4.0, 20.0, (0.8, 0.6), (0.5, 0.55), 0.5, 0.04,
     (0.0, 1.0, 10.0), (1.0, 0.9, 0.1), 300, 48, (1.0, 0.1),
 )  # fmt: skip

@@ -43,7 +43,7 @@ def measured(
     x = torch.randn(300, 12, generator=torch.Generator().manual_seed(1))
     CALLS.clear()
     if monkeypatch is not None:
-        monkeypatch.setattr(engine, "kept_body", lambda *a: None)
+        monkeypatch.setattr(engine, "frozen_body", lambda *a: None)
     m = fg.measure(model, x, inits=30, redraw=redraw, batch_size=100, strategy="loop", **options)
     return m, sum(size > 3 for size in CALLS)
 

@@ -15,7 +15,7 @@ from study_functions import counted, numbers, times, troubled
 import firstguess as fg
 from firstguess.studies import pools, scheduler, store, study
 from firstguess.studies.store import Results
-from firstguess.studies.study_files import KeptStudy
+from firstguess.studies.study_files import StudyFiles
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +194,7 @@ def test_a_second_run_at_the_same_time_begins_elsewhere(tmp_path: Path) -> None:
 
     s = fg.study("a", fg.grid(k=range(9)), function, store=tmp_path, version="one")
     s.counts()
-    with KeptStudy(Results(tmp_path), "a").alone() as alone:  # the first run
+    with StudyFiles(Results(tmp_path), "a").alone() as alone:  # the first run
         assert alone
         one_by_one(s)
     assert sorted(order) == list(range(9))

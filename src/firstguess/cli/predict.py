@@ -182,7 +182,7 @@ def predict(
     import firstguess as fg
 
     check_figure(figure)
-    asked = _asked(
+    asked = _kernel_options(
         {"data": data, "points": points, "data_dir": data_dir and str(data_dir),
          "standardize": standardize, "shift": shift,
          "draws": draws, "seed": seed, "inits": inits, "width": width},
@@ -229,7 +229,7 @@ def predict(
         save_figure(_chart(prediction, references, draw), figure)
 
 
-def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> KernelOptions | None:
+def _kernel_options(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> KernelOptions | None:
     """The options about data, or None without --data; refused where they contradict each other."""
     given = {k: v for k, v in options.items() if v is not None}
     if "data" not in given:

@@ -17,7 +17,7 @@ from firstguess.cli import subjects
 from firstguess.cli.output import Command, Json, examples, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from firstguess.studies.study_files import KeptStudy
+    from firstguess.studies.study_files import StudyFiles
 
 
 # -- A study written as TOML ------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _studies(folder: Path) -> list[KeptStudy]:
+def _studies(folder: Path) -> list[StudyFiles]:
     from firstguess.studies.study_files import studies_in
 
     if not folder.is_dir():

@@ -26,7 +26,7 @@ from firstguess.theory.tune import stand
 
 if TYPE_CHECKING:
     from firstguess.data import Batch, Data
-    from firstguess.diagnosis.bias_duration import Lasting
+    from firstguess.diagnosis.bias_duration import PredictedDuration
     from firstguess.diagnosis.remedies import Case, Variant
     from firstguess.ensemble.measurement import Measurement
     from firstguess.network.network import Network
@@ -52,7 +52,7 @@ class Descent:
 
 
 @dataclass(frozen=True)
-class Foretold:
+class Outlook:
     """P of theory.md (31), and the median steps of descent by (16); NaN where it is not known."""
 
     nonlinearity: float = math.nan
@@ -60,21 +60,21 @@ class Foretold:
 
 
 @lru_cache(maxsize=64)
-def foretold(network: Network, inputs: Inputs, descent: Descent | None) -> Foretold:
+def outlook(network: Network, inputs: Inputs, descent: Descent | None) -> Outlook:
     """In closed form, of networks of vectors without pools: theory's gradients are those of single nodes and positions.
 
     >>> net = Network.parse("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
-    >>> print(f"{foretold(net, Inputs(), None).nonlinearity:.4f}")
+    >>> print(f"{outlook(net, Inputs(), None).nonlinearity:.4f}")
     2.5305
     """
     pools = any(layer.pools > 1 for layer in every(network.layers))
     if pools or needs_tokens(network.layers) or needs_images(network.layers):
-        return Foretold()
+        return Outlook()
     try:
         p = predict(network, inputs=inputs)
         nonlinearity = stand(p).nonlinearity
     except FirstguessError:
-        return Foretold()
+        return Outlook()
     steps = math.nan
     if descent is not None:
         try:
@@ -82,7 +82,7 @@ def foretold(network: Network, inputs: Inputs, descent: Descent | None) -> Foret
             steps = float(found.median)
         except FirstguessError:
             pass  # no tangent kernel of some layer, or a rate that overshoots
-    return Foretold(nonlinearity, steps)
+    return Outlook(nonlinearity, steps)
 
 
 def written(network: Network | None, width: int) -> str:
@@ -267,13 +267,13 @@ def _with_theory(tried: Advice, variant: Variant, trial: Trial) -> Advice:
     network = trial.case.network
     if network is None or not _predicts(trial):
         return tried
-    before = foretold(network, _inputs(trial.case.batches), trial.descent)
+    before = outlook(network, _inputs(trial.case.batches), trial.descent)
     if variant.unchanged or variant.outcome is not None:  # a bias or a scale of the head: neither is in P
         return replace(tried, nonlinearity_before=before.nonlinearity, nonlinearity_after=before.nonlinearity)
     if variant.network is None:
         return tried
     given = _inputs(trial.case.batches if variant.batches is None else variant.batches)
-    after = foretold(variant.network, given, trial.descent)
+    after = outlook(variant.network, given, trial.descent)
     return replace(
         tried,
         nonlinearity_before=before.nonlinearity,
@@ -354,7 +354,7 @@ def _word(train: Trainability | None) -> str:
     return "vanish" if train is None or train.gradients is None else train.gradients.word
 
 
-def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: Lasting | None = None) -> str:
+def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: PredictedDuration | None = None) -> str:
     """Whether this bias is one to worry about (theory.md §5, §8): even is not always better."""
     deep = hidden >= _DEEP
     phase = "unknown" if train is None else train.phase

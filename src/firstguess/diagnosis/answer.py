@@ -18,7 +18,7 @@ from firstguess.ensemble.gradient_statistics import Gradients, Word
 from firstguess.ensemble.member_statistics import FindingKind
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.bias_duration import Lasting
+    from firstguess.diagnosis.bias_duration import PredictedDuration
     from firstguess.diagnosis.faults import Fault
     from firstguess.diagnosis.rehearsal import Rehearsal
     from firstguess.ensemble.gradient_statistics import Gradients
@@ -147,7 +147,7 @@ class Diagnosed(Protocol):
     @property
     def measurement(self) -> Measurement | None: ...
     @property
-    def lasting(self) -> Lasting | None: ...
+    def lasting(self) -> PredictedDuration | None: ...
     @property
     def rehearsal(self) -> Rehearsal | None: ...
     @property
@@ -193,11 +193,11 @@ def _left_out(findings: Sequence[Finding]) -> str:
     return TIME_WAS_UP if FindingKind.TIME_IS_UP in kinds else "it was not asked for"
 
 
-def _predicted(lasts: Lasting | None) -> float:
+def _predicted(lasts: PredictedDuration | None) -> float:
     return math.nan if lasts is None or not lasts.known or lasts.uncertain else lasts.steps
 
 
-def _looked(lasts: Lasting | None) -> int:
+def _looked(lasts: PredictedDuration | None) -> int:
     return int(lasts.at[-1]) if lasts is not None and lasts.known and lasts.at else 0
 
 

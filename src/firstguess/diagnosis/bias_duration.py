@@ -46,7 +46,7 @@ _EARLY, _LATE, _FASTER = 0.25, 0.5, 3.0  # part of learning that is done by then
 
 
 @dataclass(frozen=True, eq=False)
-class Lasting:
+class PredictedDuration:
     """How long the bias lasts in training, or `why` that is not known.
 
     `left` is the part of the starting bias that is left at `at`: accuracies by class, regressed over initializations
@@ -245,7 +245,7 @@ _STREAM = 0x1A57
 WATCH = "watch it while it trains: fg.Watch(model, loader)"
 
 
-def lasting(
+def predict_duration(
     network: Network,
     data: Data | None,
     starts: Starts,
@@ -257,14 +257,14 @@ def lasting(
     width: int = 1000,
     seconds: float = 10.0,
     seed: int = 0,
-) -> Lasting:
+) -> PredictedDuration:
     """Follow the bias of a model's own starts along the tangent kernel of `network`, its description.
 
     `batch` is the size of mini-batches: "sgd" follows the path of full batches on average, Adam's pace depends on it.
     `whole`: there are no more points than these.
     """
     batch = None if batch is None or optimizer == "gd" or (whole and data is not None and batch >= data.n) else batch
-    asked = Lasting(optimizer=optimizer, batch=batch)
+    asked = PredictedDuration(optimizer=optimizer, batch=batch)
     started = time.perf_counter()
     if data is None:
         return replace(asked, why="not predicted: the inputs are not one array of numbers")
@@ -446,7 +446,7 @@ def _squared(rows: torch.Tensor, along: Array, weights: list[nn.Parameter], *, l
     return sum(float(g.double().square().sum()) for g in found if g is not None)
 
 
-def _not_lazy(found: Lasting) -> str:
+def _not_lazy(found: PredictedDuration) -> str:
     """Why no number is to be said; empty where it may be."""
     assert found.trust is not None
     spread = found.own[1]
@@ -476,7 +476,7 @@ def same_noise(batch: int | None, n: int, total: int | None) -> int | None:
     return max(1, min(n, round(1.0 / (scatter + 1.0 / n))))
 
 
-def _networks(found: Lasting, problem: Problem) -> int:
+def _networks(found: PredictedDuration, problem: Problem) -> int:
     return max(_LEAST, _COLUMNS // problem.network.classes) if found.optimizer == "adam" else _INITS
 
 
@@ -484,7 +484,7 @@ def _networks(found: Lasting, problem: Problem) -> int:
 class _Path:
     """What is followed: these starts, as requested."""
 
-    asked: Lasting
+    asked: PredictedDuration
     starts: Array  # (networks, points, classes)
     batch: int | None
     noise: float
@@ -496,14 +496,14 @@ class _Path:
         asked = self.asked
         return asked.lr if asked.optimizer == "adam" else max(asked.lr, asked.overshoot / _SLOW)
 
-    def steps(self, other: tuple[Problem, NDArray[np.int64]], known: Lasting) -> float:
+    def steps(self, other: tuple[Problem, NDArray[np.int64]], known: PredictedDuration) -> float:
         """Of some of the points."""
         problem, rows = other
         last = round(known.at[-1] / known.scale)
         t = self._run(problem, self.starts[:, rows], last)
         return settled(t.steps, left_of(t.accuracy), LEFT) * known.scale
 
-    def followed(self, problem: Problem, seconds: float) -> Lasting:
+    def followed(self, problem: Problem, seconds: float) -> PredictedDuration:
         """Further and further, until the bias is gone."""
         asked, scale = self.asked, self.rate / self.asked.lr
         adam = asked.optimizer == "adam"

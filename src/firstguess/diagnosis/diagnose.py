@@ -30,7 +30,7 @@ from firstguess.diagnosis.advice import (
     with_measured,
 )
 from firstguess.diagnosis.answer import LEAST_STEPS, serious, trainability_of
-from firstguess.diagnosis.bias_duration import Lasting, lasting
+from firstguess.diagnosis.bias_duration import PredictedDuration, predict_duration
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import Expected, expectation
 from firstguess.diagnosis.faults import Fault, find_faults
@@ -224,7 +224,7 @@ def diagnose(
         lasts = parts.do(
             "how long the bias lasts",
             lambda: attempt(
-                lambda: _lasting(subject, m, verdict, using, seconds=clock.share(_LASTING), seed=seed),
+                lambda: _duration(subject, m, verdict, using, seconds=clock.share(_LASTING), seed=seed),
                 "prediction of how long the bias lasts",
                 notes,
             ),
@@ -294,7 +294,7 @@ def diagnose(
         subject.name,
         m,
         structure,
-        _told(parts.findings(m), subject, m.classes),
+        _findings(parts.findings(m), subject, m.classes),
         (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         clock.passed,
@@ -397,7 +397,7 @@ def _rehearsed(
         return Rehearsal(why=f"no copy could be trained: {said}", how=words)
 
 
-def _descent(subject: Subject, lasts: Lasting | None) -> Descent | None:
+def _descent(subject: Subject, lasts: PredictedDuration | None) -> Descent | None:
     """For the closed form's absorption: where the kernel could follow this network's bias under plain descent."""
     x = inputs_of(subject.batches)
     if lasts is None or not lasts.known or lasts.optimizer != "gd" or x is None:
@@ -405,7 +405,7 @@ def _descent(subject: Subject, lasts: Lasting | None) -> Descent | None:
     return Descent(lasts.lr, subject.width, x[0].numel(), len(x))
 
 
-def _told(findings: tuple[Finding, ...], subject: Subject, classes: int) -> tuple[Finding, ...]:
+def _findings(findings: tuple[Finding, ...], subject: Subject, classes: int) -> tuple[Finding, ...]:
     """All, but that classes differ where they are tokens and the head is tied: it favours the tokens of the input."""
     network, model = subject.network, subject.model
     of_tokens = network is not None and network.layers[-1].each_token
@@ -421,24 +421,24 @@ def _is_tied(model: nn.Module, classes: int) -> bool:
     return any(weight is lookup.weight for lookup in lookups for weight in others)
 
 
-def _lasting(
+def _duration(
     subject: Subject, m: Measurement, verdict: Verdict, using: TrainedWith, *, seconds: float, seed: int
-) -> Lasting | None:
+) -> PredictedDuration | None:
     """Where a description was read; nothing where "Is it expected?" says already why there is none."""
     if subject.network is None or subject.network.classes != m.classes or verdict.name == "degenerate head":
         return None
     if verdict.name == "even":
-        return Lasting("there is hardly any: guesses are about even at the start")
+        return PredictedDuration("there is hardly any: guesses are about even at the start")
     if needs_tokens(subject.network.layers):
-        return Lasting("not predicted: no tangent kernel of attention is known here")
+        return PredictedDuration("not predicted: no tangent kernel of attention is known here")
     ending = next((f.message for f in m.findings if f.kind == FindingKind.PROBABILITIES), "log-softmax")
     if "log-softmax" not in ending:  # whose loss is that of the logits
-        return Lasting("not predicted: the model returns probabilities, and theory is of a loss of logits")
+        return PredictedDuration("not predicted: the model returns probabilities, and theory is of a loss of logits")
     if using.why or using.named is None:
-        return Lasting(f"not predicted: {using.why}")
+        return PredictedDuration(f"not predicted: {using.why}")
     data = subject.data(m.points)
     batch = None if using.named == "gd" else subject.batches[0].size
-    return lasting(
+    return predict_duration(
         subject.network,
         data,
         subject.starts,

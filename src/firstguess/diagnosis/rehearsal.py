@@ -122,9 +122,10 @@ _BEHIND = 0.5  # of what the nearest class mean knows: copies that know less by 
 class Rehearsal(Record):
     """What copies of the model did in their first steps, or `why` there are none.
 
-    `left` is the part of the starting bias that is left at the steps `at` (as `Lasting.left`); `steps` the step from
-    which it stays within a quarter, ∞ where it does not by the last. `accuracy` is balanced: every class counts the
-    same. `learns`: the loss (cross-entropy) or that accuracy is clearly better than any guess that ignores the input.
+    `left` is the part of the starting bias that is left at the steps `at` (as `PredictedDuration.left`); `steps` the
+    step from which it stays within a quarter, ∞ where it does not by the last. `accuracy` is balanced: every class
+    counts the same. `learns`: the loss (cross-entropy) or that accuracy is clearly better than any guess that ignores
+    the input.
     `easy` is the balanced accuracy of the simplest rule that looks at the inputs, their nearest class mean; `doubt`:
     labels may have nothing to do with the inputs, and copies would learn them by heart.
     """

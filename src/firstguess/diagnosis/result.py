@@ -17,7 +17,7 @@ from firstguess.diagnosis.expectation import Expected
 from firstguess.diagnosis.verdict import Verdict
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.bias_duration import Lasting
+    from firstguess.diagnosis.bias_duration import PredictedDuration
     from firstguess.diagnosis.faults import Fault
     from firstguess.diagnosis.rehearsal import Rehearsal
     from firstguess.ensemble.gradient_statistics import Gradients
@@ -106,7 +106,7 @@ class Diagnosis(Record, Shown):
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     faults: tuple[Fault, ...] = ()  # known faults that were seen in the model as it is, or in the data
-    lasting: Lasting | None = None  # how long the bias lasts in training; None where nothing was asked of theory
+    lasting: PredictedDuration | None = None  # how long the bias lasts in training; None: theory was not asked
     goal: Goal = "even start"  # what the advice is ranked by
     data_name: str = ""  # what the user calls the data
     rehearsal: Rehearsal | None = None  # what copies did in their first steps of training

@@ -155,7 +155,7 @@ def training(d: Diagnosis) -> str:
     return said
 
 
-def lasting(d: Diagnosis) -> str:
+def duration(d: Diagnosis) -> str:
     """What was seen; then what theory predicts."""
     seen, lasts = d.rehearsal, d.lasting
     parts: list[str] = []
@@ -344,7 +344,7 @@ class _Page:
             yield ["Is it expected?", *self._wrapped(d.expected.words)]
         yield ["Will it train?", *self._wrapped(training(d))]
         if d.lasting is not None and not fix:
-            yield ["How long will the bias last?", *self._wrapped(lasting(d))]
+            yield ["How long will the bias last?", *self._wrapped(duration(d))]
         if not fix and d.answer is not Answer.NOTHING:
             yield from self._changes()
         elif d.ranked and not fix:

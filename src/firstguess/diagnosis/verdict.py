@@ -95,7 +95,7 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
     name = word_of_share(share, m.classes, m.points)
     middle, least, most = (gamma_of_share(x, m.classes, m.points) for x in (share, *ends))
     found = Verdict(name, math.nan, gamma, low, high, "", middle, least, most)
-    why = "; ".join(part for part in (_kept(m.findings), _other_word(found)) if part)
+    why = "; ".join(part for part in (_rest_of(m.findings), _other_word(found)) if part)
     found = replace(found, why=why, chances=_chances(share, ends, m))
     if wanted is not None and m.inits < wanted and any(f.kind in _STOPPED for f in m.findings):
         found = replace(found, preliminary=f"{m.inits} of {wanted} initializations")
@@ -112,7 +112,7 @@ def of_the_part(findings: Iterable[Finding]) -> str:
     return "of the fresh part: " if any(finding.kind in PARTLY for finding in findings) else ""
 
 
-def _kept(findings: Iterable[Finding]) -> str:
+def _rest_of(findings: Iterable[Finding]) -> str:
     part = of_the_part(findings)
     return f"{part}the rest of the model keeps its values" if part else ""
 

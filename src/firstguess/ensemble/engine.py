@@ -29,8 +29,8 @@ from firstguess.ensemble.member_statistics import (
     Members,
     Probe,
     ProbedLayer,
-    logits_kept,
-    tokens_kept,
+    members_with_logits,
+    tokens_with_logits,
 )
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule, triangular
 from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
@@ -157,7 +157,7 @@ class DescriptionEngine:
         ties = np.zeros(inits, np.int64)
         stats = np.empty((inits, len(self.layers), 4))
         shapes = np.full((inits, len(self.layers), 4), np.nan) if self._order == 4 else None
-        kept = max(0, min(stop, logits_kept(self.points, self.classes)) - start)
+        kept = max(0, min(stop, members_with_logits(self.points, self.classes)) - start)
         logits = np.empty((kept, self.points, self.classes), np.float32)
         for index, fixed in self._fixed.items():
             stats[:, index] = fixed
@@ -406,8 +406,8 @@ class TokenEngine:
         own = np.zeros(inits)
         logits = np.zeros((0, 0, self.classes), np.float32)
         if self._places[-1].layer.each_token:
-            kept = max(0, min(stop, logits_kept(1, 1)) - start)
-            logits = np.zeros((kept, tokens_kept(self.points, self.classes), self.classes), np.float32)
+            kept = max(0, min(stop, members_with_logits(1, 1)) - start)
+            logits = np.zeros((kept, tokens_with_logits(self.points, self.classes), self.classes), np.float32)
         seeds = member_seeds(self.seed, start, stop)
 
         def one(index: int) -> None:

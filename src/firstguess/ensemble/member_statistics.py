@@ -163,19 +163,19 @@ class Members:
         return self.fractions.shape[0]
 
 
-def logits_kept(points: int, classes: int) -> int:
+def members_with_logits(points: int, classes: int) -> int:
     """How many members' logits are kept, the first of an ensemble: eight, if they are no more than 4 MB.
 
-    >>> logits_kept(1000, 10), logits_kept(1000, 500), logits_kept(10_000, 50_000)
+    >>> members_with_logits(1000, 10), members_with_logits(1000, 500), members_with_logits(10_000, 50_000)
     (8, 2, 0)
     """
     return min(_KEPT, _NUMBERS // (points * classes))
 
 
-def tokens_kept(points: int, classes: int) -> int:
+def tokens_with_logits(points: int, classes: int) -> int:
     """Of how many tokens, the first ones, a language model's logits are kept, for each of eight members.
 
-    >>> tokens_kept(512, 1000), tokens_kept(512, 32_000)
+    >>> tokens_with_logits(512, 1000), tokens_with_logits(512, 32_000)
     (131, 4)
     """
     return min(points, max(1, _NUMBERS // (_KEPT * classes)))
@@ -231,7 +231,7 @@ class TrainedBlock:
 
 
 @dataclass
-class _Asked:
+class _BlockRequest:
     """What this thread's next ensemble is to do; the one after it does all of its own work."""
 
     size: int
@@ -260,7 +260,7 @@ class Cut(BaseException):
         self.size = size  # of every block but the last
 
 
-_asked: ContextVar[_Asked | None] = ContextVar("firstguess_blocks", default=None)
+_asked: ContextVar[_BlockRequest | None] = ContextVar("firstguess_blocks", default=None)
 
 
 @contextmanager
@@ -269,16 +269,16 @@ def cut(start: int, size: int) -> Generator[None]:
 
     `size` is rounded up to whole groups of members. What has no more than one block, or cannot be cut, is done as ever.
     """
-    yield from _with(_Asked(size, start))
+    yield from _with(_BlockRequest(size, start))
 
 
 @contextmanager
 def joined(blocks: Sequence[Members | TrainedBlock], size: int) -> Generator[None]:
     """The first ensemble inside takes its members from these blocks, all there are, in order."""
-    yield from _with(_Asked(size, known=blocks))
+    yield from _with(_BlockRequest(size, known=blocks))
 
 
-def _with(asked: _Asked) -> Generator[None]:
+def _with(asked: _BlockRequest) -> Generator[None]:
     token = _asked.set(asked)
     try:
         yield

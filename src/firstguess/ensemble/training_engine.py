@@ -99,7 +99,7 @@ def train_description(
         kept = MemberStore.at(store, settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays)
     origin = {"firstguess": __version__, "torch": torch.__version__, **settings}
     origin |= {"lr": float(how.rates[0]), "steps": how.steps}
-    with _threads_kept():
+    with _restored_threads():
         return follow(
             trainer,
             task,
@@ -161,7 +161,7 @@ def _free_memory() -> float:
 
 
 @contextmanager
-def _threads_kept() -> Generator[None]:
+def _restored_threads() -> Generator[None]:
     """Trainers set torch's number of threads; the setting that was there comes back."""
     before = torch.get_num_threads()
     try:

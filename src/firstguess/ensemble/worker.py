@@ -326,7 +326,7 @@ class Worker:
         """Weights of one layer for every init of the group, each from its own generator."""
         weights = instr.weights
         assert weights is not None
-        raw = self._kept(index, inits * math.prod(instr.shape)).view(inits, *instr.shape)
+        raw = self._buffer(index, inits * math.prod(instr.shape)).view(inits, *instr.shape)
         bias = torch.empty(inits, instr.shape[0]) if instr.bias else None
         for i in range(inits):
             if instr.way == "conditional":
@@ -338,7 +338,7 @@ class Worker:
         dtype = self.data.dtype
         return _DrawnLayer(raw.to(dtype), None if bias is None else bias.to(dtype))
 
-    def _kept(self, index: int, size: int) -> Tensor:
+    def _buffer(self, index: int, size: int) -> Tensor:
         """A float32 buffer for the weights of an instruction; segments after another share."""
         segment = next(s for s in self.program.segments if index in s)
         key = index - segment.start

@@ -59,7 +59,7 @@ def _(FirstguessError, choice, mo, panels):
     )
     before, set_before = mo.state(None)  # the network that the shown one is compared with
     text = mo.ui.text_area(value=start.text, label="Network, as text", full_width=True, rows=2)
-    mo.Html(panels.presets() + panels.told(problem))
+    mo.Html(panels.presets() + panels.message(problem))
     return (
         activation,
         after,
@@ -216,7 +216,7 @@ def _(FirstguessError, choice, chosen, mo, network, panels, predict_changes):
         try:
             _shown = _changes()
         except FirstguessError as _error:
-            _shown = mo.Html(panels.told(str(_error)))
+            _shown = mo.Html(panels.message(str(_error)))
     _shown  # noqa: B018
     return
 
@@ -268,7 +268,7 @@ def _(FirstguessError, chosen, go, mo, network, panels, source, upload):
         try:
             _shown = _on_data()
         except FirstguessError as _error:
-            _shown = mo.Html(panels.told(str(_error)))
+            _shown = mo.Html(panels.message(str(_error)))
     _shown  # noqa: B018
     return
 
@@ -279,7 +279,7 @@ def _(FirstguessError, chosen, mo, network, panels):
         try:
             return mo.ui.code_editor(of(), language="python", disabled=True, show_copy_button=True)
         except FirstguessError as error:
-            return mo.Html(panels.told(str(error)))
+            return mo.Html(panels.message(str(error)))
 
     if network is None:
         _shown = mo.md("")

@@ -123,7 +123,7 @@ class Choice:
     def query(self) -> str:
         """What a link to this state ends in: only what differs from the page's start."""
         start = asdict(Choice())
-        return urlencode({name: _told(value) for name, value in asdict(self).items() if value != start[name]})
+        return urlencode({name: _query_value(value) for name, value in asdict(self).items() if value != start[name]})
 
     @classmethod
     def of(cls, query: str | dict[str, Any]) -> Choice:
@@ -133,7 +133,7 @@ class Choice:
         return replace(start, **{name: _read(name, given[name], start) for name in given if name in known})
 
 
-def _told(value: object) -> str:
+def _query_value(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -247,10 +247,10 @@ def see(choice: Choice, *, whole: bool = True) -> ExploredNetwork:
     seen = ExploredNetwork(
         choice, prediction, standing, None, why, ("absorption",) * (not whole and network.classes > 2)
     )
-    return seen if seen.later else _lasting(seen)
+    return seen if seen.later else _with_absorption(seen)
 
 
-def _lasting(seen: ExploredNetwork) -> ExploredNetwork:
+def _with_absorption(seen: ExploredNetwork) -> ExploredNetwork:
     """With the time that the bias lasts, or why it is not known."""
     p = seen.prediction
     try:
@@ -270,7 +270,7 @@ def with_the_rest(seen: ExploredNetwork) -> ExploredNetwork:
     inputs = seen.choice.inputs
     if isinstance(inputs, Tokens):
         return replace(seen, prediction=closed_form.with_gradients(seen.prediction, inputs), later=())
-    return _lasting(seen)
+    return _with_absorption(seen)
 
 
 def _slow(network: Network) -> bool:

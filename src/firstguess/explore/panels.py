@@ -245,7 +245,7 @@ def _brief(text: str) -> str:
     return re.sub(r"\d+\.\d{7,}", lambda found: f"{float(found[0]):.6g}", text)
 
 
-def told(why: str) -> str:
+def message(why: str) -> str:
     """A sentence that may have anything in it, an address's text, as text."""
     return f"<p>{escape(why)}</p>" if why else ""
 
@@ -416,7 +416,7 @@ def _near(places: Sequence[tuple[float, float]], drawing: SvgChart) -> list[list
     return found
 
 
-def _lasting(seen: ExploredNetwork) -> str:
+def _absorption(seen: ExploredNetwork) -> str:
     title = "How long the bias lasts"
     if seen.absorption is None:
         return _unknown(title, seen.why["absorption"])
@@ -441,7 +441,7 @@ def _steps(count: float) -> str:
     return f"{spaced(whole)} step{'' if whole == 1 else 's'}"
 
 
-_PUT_OFF = {"gradients": _gradients, "absorption": _lasting}
+_PUT_OFF = {"gradients": _gradients, "absorption": _absorption}
 
 
 def rest(seen: ExploredNetwork, names: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from firstguess.ensemble.member_statistics import (
     Members,
     Probe,
     ProbedLayer,
-    logits_kept,
+    members_with_logits,
 )
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.call_model import fewer, leaves, left_aside, mask_of, not_run, part, signature
@@ -47,7 +47,7 @@ from firstguess.modules.outputs import (
     find_logits,
     is_probability,
 )
-from firstguess.modules.stacked import KeptBody, Strategy, StrategyChoice, Way, brief, kept_body, run_stacked
+from firstguess.modules.stacked import FrozenBody, Strategy, StrategyChoice, Way, brief, frozen_body, run_stacked
 
 # What an ensemble of models shows that a user should know: of one member, and of its BatchNorms.
 
@@ -171,11 +171,11 @@ class ModuleEngine:
         self._bytes = 0  # of the largest output of a layer, for one sample
         self.layers, self._specs = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
-        self._kept = logits_kept(self.points, self.classes)  # members whose logits are
+        self._kept = members_with_logits(self.points, self.classes)  # members whose logits are
         self._split_large_batches()
         self._padded = any(mask_of(batch) is not None for batch in self._batches)
         ways: list[Way] = ["loop"]
-        self._body = self._kept_body() if strategy != "vmap" else None
+        self._body = self._frozen_body() if strategy != "vmap" else None
         self._body_checked = False
         if (
             self._body is None
@@ -294,13 +294,13 @@ class ModuleEngine:
         if last is not None and last.numel() == raw.numel():
             head = as_rows(last.to(raw.dtype).reshape(raw.shape), batch, self._pick)
 
-        def told() -> bool | None:
+        def probability() -> bool | None:
             few = is_probability(rows, lambda: self._forward(model, batch, copies=True)[1])
             if few is not None:  # on all points they are within 0 and 1 by chance less often
                 return few
             return is_probability(self._forward(model, self._batches[0], copies=True)[1], None)
 
-        return ending_of(rows, head, told, self._pick)
+        return ending_of(rows, head, probability, self._pick)
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
@@ -349,10 +349,10 @@ class ModuleEngine:
             self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=self._kept > 0
         )
 
-    def _kept_body(self) -> KeptBody | None:
+    def _frozen_body(self) -> FrozenBody | None:
         """Parts of a model that all members share: run once."""
         model, held = self._source.shared_copy, self._source.held
-        return None if model is None or not held else kept_body(model, held, self._memory / 2)
+        return None if model is None or not held else frozen_body(model, held, self._memory / 2)
 
     def _with_body(self, member: int, recorder: LayerRecorder) -> Tally:
         """One member on the body's outputs; the second one in full too, which has to give the same numbers."""
@@ -368,7 +368,7 @@ class ModuleEngine:
         return again
 
     def _loop(
-        self, member: int, batches: Sequence[Batch], recorder: LayerRecorder, body: KeptBody | None = None
+        self, member: int, batches: Sequence[Batch], recorder: LayerRecorder, body: FrozenBody | None = None
     ) -> Tally:
         tally = Tally(self.classes, self._seed, member)
         recorder.start()
@@ -401,7 +401,7 @@ class ModuleEngine:
         first, points = self._batches[:done], self.points
         self._batches = first if self._whole else fewer(self._batches, sum(b.size for b in first), first[0].size)
         self.points = self._count_points()
-        self._body = None if self._body is None else self._kept_body()  # which knows the first batches only
+        self._body = None if self._body is None else self._frozen_body()  # which knows the first batches only
         message = f"{self.points} of {points} points, for two initializations within {self._seconds:g} s"
         self._note(FindingKind.TIME_IS_UP, message)
         return True
@@ -491,7 +491,7 @@ class ModuleEngine:
                     stats = record.stats()
                     findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
                     if start + len(tallies) < self._kept:
-                        logits.append(record.kept_logits())
+                        logits.append(record.all_logits())
                     tallies.append(tally)
                     shapes.append(record.shapes())
                     rows.append(stats)

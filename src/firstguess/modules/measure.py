@@ -330,7 +330,7 @@ def measured(
         provenance | {"seed": seed},
         time.perf_counter() - started,
         shapes,
-        _kept_logits(parts, fine),
+        _first_logits(parts, fine),
         _own_guess(parts, fine),
     )
 
@@ -344,7 +344,7 @@ def _own_guess(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[float
     return float(own.mean()), float(own.std(ddof=1)) / len(own) ** 0.5 if len(own) > 1 else math.nan
 
 
-def _kept_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:
+def _first_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:
     """Logits of the first members, up to the first that is not in the guesses."""
     found = [one for part in parts if part.logits is not None for one in part.logits]
     return tuple(found[: int(np.append(fine, False).argmin())])

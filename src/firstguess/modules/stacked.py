@@ -273,7 +273,7 @@ class _Call:
 
 
 @dataclass
-class KeptBody:
+class FrozenBody:
     """The largest parts of a model whose parameters are all kept, with what they returned on every batch.
 
     A part is run again where it gets other inputs than before: after a fresh layer nothing is remembered in vain. What
@@ -341,10 +341,10 @@ class KeptBody:
         self._calls.clear()
 
 
-def kept_body(model: nn.Module, held: frozenset[str], memory: float) -> KeptBody | None:
+def frozen_body(model: nn.Module, held: frozenset[str], memory: float) -> FrozenBody | None:
     """None where no part of the model is kept as a whole."""
     parts = dict(_largest(model, "", held))
-    return KeptBody(parts, memory) if parts else None
+    return FrozenBody(parts, memory) if parts else None
 
 
 def _largest(module: nn.Module, path: str, held: frozenset[str]) -> Iterator[tuple[str, nn.Module]]:

@@ -15,7 +15,7 @@ from firstguess.base.text import spaced
 from firstguess.show.charts.sweep import WORDS, study_chart
 from firstguess.show.charts.theme import number, percent, shortened, unbroken
 from firstguess.studies.store import SECONDS, TASK
-from firstguess.studies.study_files import KeptStudy
+from firstguess.studies.study_files import StudyFiles
 
 _ROWS = 2000  # of the table on the page: the Parquet file has all
 _ENDS = 5  # best, and worst
@@ -27,13 +27,13 @@ _ASIDE = ("network", "log_q", "findings", "seed", "points", "classes", "ties", "
 Row = Mapping[str, Any]
 
 
-def write(study: KeptStudy, found: Any, path: str | Path) -> Path:
+def write(study: StudyFiles, found: Any, path: str | Path) -> Path:
     """Write the page to `path`, which ends in .html; gives the path back."""
     target = files.checked(path, (".html", ".htm"), said=".html", example="study.html")
     return files.write(target, page(study, found).encode())
 
 
-def page(study: KeptStudy, found: Any) -> str:
+def page(study: StudyFiles, found: Any) -> str:
     """The text of the file, with everything in it."""
     from firstguess.show.report.pages import figure, resource
     from firstguess.show.report.pages import page as rendered
@@ -80,7 +80,7 @@ def _spec(found: Any, rows: Sequence[Row], settings: Sequence[str], y: str) -> d
     return study_chart(found, x=along[0], y=y, color=color, settings=settings).to_dict(validate=False)
 
 
-def _summary(study: KeptStudy, rows: Sequence[Row]) -> str:
+def _summary(study: StudyFiles, rows: Sequence[Row]) -> str:
     counts = study.counts()
     words = f"{spaced(counts['tasks'])} configurations, {spaced(len(rows))} with a result"
     words += f", {counts['failed']} failed" if counts["failed"] else ""
@@ -154,7 +154,7 @@ def _cell(value: Any, name: str, *, setting: bool = False) -> str:
     return shortened(str(value), _LONGEST)
 
 
-def _failures(study: KeptStudy, settings: Sequence[str]) -> list[list[str]]:
+def _failures(study: StudyFiles, settings: Sequence[str]) -> list[list[str]]:
     """Names of the columns, then a row for each failure."""
     rows: list[Row] = study.failures().to_pylist()
     cells = [
@@ -163,7 +163,7 @@ def _failures(study: KeptStudy, settings: Sequence[str]) -> list[list[str]]:
     return [[*settings, "reason"], *cells] if rows else []
 
 
-def _provenance(study: KeptStudy, rows: Sequence[Row]) -> dict[str, Any]:
+def _provenance(study: StudyFiles, rows: Sequence[Row]) -> dict[str, Any]:
     known = study.about()
     function = str(known.pop("function", ""))
     cells = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in known.items() if value]

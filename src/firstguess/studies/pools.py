@@ -352,7 +352,7 @@ def _limited(work: Work, jobs: tuple[Job, ...], seconds: float | None) -> list[T
 
     def one(work: Work, job: Job) -> TaskOutcome:
         try:
-            with _alarm(seconds):
+            with _time_limit(seconds):
                 return perform(work, job)
         except _TimeUp:
             return failed(job.key, f"it took longer than {seconds:g} s", seconds or 0.0)
@@ -361,7 +361,7 @@ def _limited(work: Work, jobs: tuple[Job, ...], seconds: float | None) -> list[T
 
 
 @contextlib.contextmanager
-def _alarm(seconds: float | None) -> Generator[None]:
+def _time_limit(seconds: float | None) -> Generator[None]:
     if seconds is None:
         yield
         return

@@ -33,7 +33,7 @@ from firstguess.studies.identity import code_version, identity, numerics
 from firstguess.studies.pools import LocalPool, RayPool
 from firstguess.studies.scheduler import Drive, Pool, Ran, Task
 from firstguess.studies.store import TASK
-from firstguess.studies.study_files import KeptStudy, Results
+from firstguess.studies.study_files import Results, StudyFiles
 from firstguess.studies.tasks import Work
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class Study:
         if not len(self._given):
             raise InvalidInput("at least one configuration", got="none", where="study(configurations)")
         next(each_of(self._given))  # what cannot be one is refused here
-        self._kept = KeptStudy(Results(_folder(store)), name)
+        self._kept = StudyFiles(Results(_folder(store)), name)
 
     # -- What it is -------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ _ABOUT = b"firstguess study"
 
 
 @dataclass(frozen=True)
-class KeptStudy:
+class StudyFiles:
     """A study as its store knows it: without the function, so that a shell can show it."""
 
     results: Results
@@ -132,11 +132,11 @@ class KeptStudy:
         return {"tasks": len(keys), "done": ready, "failed": bad, "missing": len(keys) - ready - bad}
 
 
-def studies_in(folder: Path) -> Iterator[KeptStudy]:
+def studies_in(folder: Path) -> Iterator[StudyFiles]:
     """All studies of a store, by name."""
     for path in sorted((folder / "studies").glob("*.parquet")):
         if not path.name.endswith(".table.parquet"):
-            yield KeptStudy(Results(folder), path.name[: -len(".parquet")])
+            yield StudyFiles(Results(folder), path.name[: -len(".parquet")])
 
 
 def _schema(path: Path) -> Any:

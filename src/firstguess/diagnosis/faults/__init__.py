@@ -20,7 +20,7 @@ from firstguess.diagnosis.faults.base import Fault, FaultName, Seen, is_notable
 from firstguess.diagnosis.faults.doctor import Doctor
 from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.faults.order import arranged, is_symptom
-from firstguess.diagnosis.faults.patient import FaultRemark, Loss, NotAsked, Optimizer, Patient, check_loss
+from firstguess.diagnosis.faults.patient import FaultRemark, Loss, NotApplicable, Optimizer, Patient, check_loss
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.call_model import fewer
 from firstguess.modules.hooks.examination import Examination, examine
@@ -89,7 +89,7 @@ def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fa
             found += [] if one is None else [one] if isinstance(one, Fault) else list(one)
         except FaultRemark as remark:
             notes.append(str(remark))
-        except NotAsked as why:
+        except NotApplicable as why:
             notes += [f"{_named(ask)}: not asked, {why}"] if str(why) else []
         except FirstguessError:
             raise

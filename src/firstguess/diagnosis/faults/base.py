@@ -12,7 +12,7 @@ import numpy as np
 from firstguess.base.record import StoredRecord
 from firstguess.base.statistics import FloatArray
 from firstguess.diagnosis.faults.doctor import Doctor
-from firstguess.diagnosis.faults.patient import NotAsked
+from firstguess.diagnosis.faults.patient import NotApplicable
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.hooks.session import Snapshot
@@ -135,7 +135,7 @@ class Seen:
     def doctor(self) -> Doctor:
         """The asker; a question that needs one is not asked without."""
         if self.asker is None:
-            raise NotAsked("")
+            raise NotApplicable("")
         return self.asker
 
     def fault(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from firstguess.diagnosis.faults.asking import Answers, End, end_of
-from firstguess.diagnosis.faults.patient import NotAsked, Patient
+from firstguess.diagnosis.faults.patient import NotApplicable, Patient
 from firstguess.modules.guard import IsolatedRandomness
 
 STEPS = 30
@@ -74,7 +74,7 @@ class Probe:
         key = (factor, decay, seed, steps, own)
         if key not in self._runs:
             if self._a_step * steps > self.patient.left:
-                raise NotAsked("there was no time left")
+                raise NotApplicable("there was no time left")
             self._runs[key] = self._train(
                 self.patient.training_copy() if own else self.patient.fresh(seed), factor, decay, steps
             )
@@ -110,7 +110,7 @@ class Probe:
                 if k == 2:
                     self._a_step = (time.perf_counter() - began) / 3
                 if k >= 2 and p.left < 0:
-                    raise NotAsked("there was no time left")
+                    raise NotApplicable("there was no time left")
             with torch.no_grad():
                 out = p.outputs(model)
                 losses.append(float(p.loss_of(out)))
@@ -194,10 +194,10 @@ class Doctor:
     def answers(self) -> Answers:
         """Of the user's loss."""
         if self.patient.loss is None:
-            raise NotAsked("")
+            raise NotApplicable("")
         found = Answers(self.patient.loss_of, self.out, self.patient.labels, self.patient.seed)
         if found.fails:
-            raise NotAsked("")
+            raise NotApplicable("")
         return found
 
     @cached_property

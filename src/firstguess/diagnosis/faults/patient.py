@@ -71,7 +71,7 @@ class Patient:
         """The model as it is, in its mode."""
         twin = own_copy(self.given)
         if twin is None:
-            raise NotAsked("the model cannot be copied")
+            raise NotApplicable("the model cannot be copied")
         if is_lazy(twin):
             with IsolatedRandomness(self.seed), torch.no_grad():
                 shaped_by(twin, self.batches[0])
@@ -147,10 +147,10 @@ class Patient:
         few = _whole(fewer(self.batches, 2 * POINTS))
         x, y = few.inputs, few.labels
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or y is None or len(y) != len(x):
-            raise NotAsked("")
+            raise NotApplicable("")
         whole = not y.is_floating_point()
         if y.numel() != len(y) and (whole or y.ndim > 2):
-            raise NotAsked("")
+            raise NotApplicable("")
         if whole and int(y.max()) > 1:
             y = F.one_hot(y.reshape(-1).clamp_min(0))
         return x.detach().cpu().double().flatten(1), y.detach().cpu().double().reshape(len(x), -1)
@@ -168,12 +168,12 @@ class Patient:
             return _scalar(self.loss)
         y, out = self.batch.labels, self._shape
         if y is None:
-            raise NotAsked("")
+            raise NotApplicable("")
         if not y.is_floating_point() and len(out) == y.ndim + 1 and out[1] > int(y.max()):
             return F.cross_entropy
         if set(y.unique().tolist()) <= {0, 1} and math.prod(out) == y.numel():
             return lambda o, t: F.binary_cross_entropy_with_logits(o.reshape(-1), t.reshape(-1).to(o.dtype))
-        raise NotAsked("the loss is not given, and labels do not tell it")
+        raise NotApplicable("the loss is not given, and labels do not tell it")
 
     @cached_property
     def _shape(self) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ class Patient:
     @property
     def labels(self) -> torch.Tensor:
         if self.batch.labels is None:
-            raise NotAsked("")
+            raise NotApplicable("")
         return self.batch.labels
 
     def loss_of(self, out: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
@@ -238,7 +238,7 @@ def _resize(state: dict[str, torch.Tensor], model: nn.Module) -> None:
             state[name].mul_(ratio)
 
 
-class NotAsked(Exception):
+class NotApplicable(Exception):
     """Why a question cannot be asked."""
 
 
@@ -280,7 +280,7 @@ def _like(model: nn.Module, given: optim.Optimizer) -> Callable[[nn.Module], opt
         try:
             return kind(groups, lr=groups[0]["lr"])
         except (TypeError, ValueError) as error:
-            raise NotAsked(f"a {kind.__name__} cannot be made again: {error}") from error
+            raise NotApplicable(f"a {kind.__name__} cannot be made again: {error}") from error
 
     return make
 

@@ -461,7 +461,7 @@ class LayerRecorder:
             return np.empty(0)
         return np.array([_shape_of(None if n in self._broken else self._shapes.get(n)) for n in self.layers])
 
-    def kept_logits(self) -> NDArray[np.float32]:
+    def all_logits(self) -> NDArray[np.float32]:
         """(points, classes) of this member; one logit z, decided at 0, stands as (−z/2, z/2)."""
         rows = torch.cat([rows.detach().cpu().float() for rows in self._kept])
         return (rows if rows.ndim == 2 else torch.stack([-rows / 2, rows / 2], 1)).numpy()

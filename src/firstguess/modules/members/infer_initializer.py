@@ -220,11 +220,11 @@ def _plain(own: ObservedWeights) -> bool:
 def _follow(own: ObservedWeights, law: InitializerStatistics, shared: set[str]) -> Adjustment:
     value = own.value
     if own.constant:
-        return _kept(FindingKind.CONSTANTS, own)
+        return _constant(FindingKind.CONSTANTS, own)
     if law.fixed or value.ndim < 2 or value.numel() < 2:
-        return _kept(FindingKind.KEPT_VALUES, own)
+        return _constant(FindingKind.KEPT_VALUES, own)
     if own.discrete:
-        return _kept(FindingKind.CONSTANTS, own)
+        return _constant(FindingKind.CONSTANTS, own)
     wide = value.float() if value.dtype.itemsize < 4 else value
     gains = orthogonal_gains(wide) if _plain(own) and min(value.shape[0], value[0].numel()) > 1 else None
     if gains is not None:
@@ -234,7 +234,7 @@ def _follow(own: ObservedWeights, law: InitializerStatistics, shared: set[str]) 
     return _scaled(own, law, shared, plain=_plain(own))
 
 
-def _kept(kind: FindingKind, own: ObservedWeights) -> Adjustment:
+def _constant(kind: FindingKind, own: ObservedWeights) -> Adjustment:
     low, high = (float(v) for v in torch.aminmax(own.value))
     rule = f"{low:.4g}" if low == high else ""
     return Adjustment(

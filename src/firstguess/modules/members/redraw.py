@@ -84,7 +84,7 @@ class Redraw:
                 hint='model.to_empty(device="cpu") and its initialization, or give the class itself',
             )
         self.model, self._trained, self._part, self._scale = model, trained, part, scale
-        kept = _kept(model, own)
+        kept = _values(model, own)
         self.failures: list[Finding] = []
         self._adjustments: list[Adjustment] = []
         self._chosen: dict[str, Initializer] = {}
@@ -391,7 +391,7 @@ class Redraw:
             )
 
 
-def _kept(model: nn.Module, own: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
+def _values(model: nn.Module, own: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
     """The model's values, by name: those of `own` where they are the same tensors elsewhere, else copies."""
     found: dict[str, torch.Tensor] = {}
     for name, parameter in model.named_parameters():

@@ -35,7 +35,7 @@ from firstguess.modules.read.graph import GraphReading, listed, read_graph
 from firstguess.modules.read.huggingface import is_known, outputs, read_known
 from firstguess.modules.read.result import Structure, Unread
 from firstguess.modules.read.token_parts import Builder, Fill, Piece, Stop, Tensors
-from firstguess.modules.read.tokens import GraphPieces, is_leaf
+from firstguess.modules.read.tokens import TokenGraph, is_leaf
 from firstguess.modules.read.tracing import Traced, sized_graph, trace
 from firstguess.network.layer import Layer, Symmetry
 from firstguess.network.layers import Dense, Embed, PoolTokens
@@ -490,11 +490,11 @@ def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
         return None
     builder = Builder(modules)
     try:
-        walk = GraphPieces(builder, call, graph, inputs, opaque)
+        walk = TokenGraph(builder, call, graph, inputs, opaque)
     except Exception:  # a user's forward that does not run node by node: the other reader says why
         return None
     try:
-        pieces, classes = walk.pieces()
+        pieces, classes = walk.read()
     except Stop as stop:
         return stopped(stop, builder) if walk.begun else None
     inputs = _varied(inputs, getattr(pieces[0].check, "vocabulary", 0), None)

@@ -122,7 +122,7 @@ class Constants:
         return found[0] if len(found) == 1 else None
 
 
-def reshaped(graph: GraphPieces, node: fx.Node, v: Value) -> Value:
+def reshaped(graph: TokenGraph, node: fx.Node, v: Value) -> Value:
     """What a value is after a call that reshapes it, averages tokens or takes a part."""
     name = dispatch.function_name(node) if node.op != "call_module" else "flatten"
     after = graph.constants.shape(node)
@@ -174,7 +174,7 @@ def _swaps(node: fx.Node, name: str) -> bool:
 
 
 def _of_grid(
-    graph: GraphPieces, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...], after: tuple[int, ...]
+    graph: TokenGraph, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...], after: tuple[int, ...]
 ) -> Value:
     """From (n, D, h, w) to tokens, by way of (n, D, T) or of (n, h, w, D)."""
     form: Form | None = None
@@ -192,7 +192,7 @@ def _of_grid(
     return TokenSignal(v.pieces, form)
 
 
-def _view(graph: GraphPieces, node: fx.Node, name: str, v: DenseView, after: tuple[int, ...]) -> Value:
+def _view(graph: TokenGraph, node: fx.Node, name: str, v: DenseView, after: tuple[int, ...]) -> Value:
     units = v.matrix.units
     if name in _PARTS:
         parts = graph.constants.value(node)
@@ -213,7 +213,7 @@ def _view(graph: GraphPieces, node: fx.Node, name: str, v: DenseView, after: tup
     return v
 
 
-def _pooled(graph: GraphPieces, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...]) -> Value:
+def _pooled(graph: TokenGraph, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...]) -> Value:
     """One token, or the mean of all."""
     axis = {"tokens": 1, "nodes first": 2}.get(v.form)
     if axis is None:
@@ -260,7 +260,7 @@ def is_leaf(module: nn.Module) -> bool:
     return isinstance(module, _TORCH) or is_trunk(module) or type(module).__name__.endswith("RMSNorm")
 
 
-class GraphPieces:
+class TokenGraph:
     """Walk a graph with the values of its constants at hand."""
 
     def __init__(
@@ -272,7 +272,7 @@ class GraphPieces:
         self.begun = False  # whether something of tokens was met
         self.ending: Callable[[torch.Tensor], torch.Tensor] | None = None
 
-    def pieces(self) -> tuple[list[Piece], int | None]:
+    def read(self) -> tuple[list[Piece], int | None]:
         """All pieces, and the number of classes (None: no head); Stop at what is not read."""
         end, problem = output(self.graph)
         if end is None or problem:

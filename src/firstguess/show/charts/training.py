@@ -235,8 +235,8 @@ def _absorption_title(times: Times) -> str:
         first, last = min(family), max(family)
         a, b = family[first].median, family[last].median
         if first == last:
-            return f"{name}: {_lasting(a)} with {_layers(first)}"
-        return f"{name}: {_lasting(a)} with {_layers(first)}, {_steps(b)} with {_layers(last)}"
+            return f"{name}: {_steps_text(a)} with {_layers(first)}"
+        return f"{name}: {_steps_text(a)} with {_layers(first)}, {_steps(b)} with {_layers(last)}"
     shared = set[int].intersection(*(set(family) for family in times.values()))
     if not shared:
         return "Steps until the bias is absorbed, by depth"
@@ -244,14 +244,14 @@ def _absorption_title(times: Times) -> str:
     medians = {name: family[depth].median for name, family in times.items()}
     slow, fast = max(medians, key=medians.__getitem__), min(medians, key=medians.__getitem__)
     if medians[slow] == medians[fast]:
-        return f"At {_layers(depth)} all have the same median: {_lasting(medians[slow])}"
-    end = f"{slow}: {_lasting(medians[slow])} in the median, {fast}: {_steps(medians[fast])}"
+        return f"At {_layers(depth)} all have the same median: {_steps_text(medians[slow])}"
+    end = f"{slow}: {_steps_text(medians[slow])} in the median, {fast}: {_steps(medians[fast])}"
     if medians[fast] == 0.0:
-        end = f"{slow}: {_lasting(medians[slow])} in the median; {fast} has none to absorb"
+        end = f"{slow}: {_steps_text(medians[slow])} in the median; {fast} has none to absorb"
     return f"At {_layers(depth)} bias lasts longest in {end}"
 
 
-def _lasting(number: float) -> str:
+def _steps_text(number: float) -> str:
     return f"{_steps(number)} steps" if math.isfinite(number) else "never absorbed"
 
 

@@ -67,8 +67,8 @@ def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
         "assumed": _assumed(d),
         "training": sentences.training(d),
         "growth": _growth(d.trainability),
-        "duration": (sentences.lasting(d) or d.duration.words) if lasts else "",
-        "lasting": _lasting(d),
+        "duration": (sentences.duration(d) or d.duration.words) if lasts else "",
+        "lasting": _durations(d),
         "ranked_by": _RANKED[d.goal],
         "change_title": _change_title,
         "changes": _changes(d),
@@ -242,7 +242,7 @@ def _growth(t: Trainability | None) -> list[list[str]]:
     return rows
 
 
-def _lasting(d: Diagnosis) -> list[list[str]]:
+def _durations(d: Diagnosis) -> list[list[str]]:
     """How long the bias lasts in training."""
     found = d.lasting
     if found is None or not found.known:
