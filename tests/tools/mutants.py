@@ -17,6 +17,7 @@ import builtins
 import contextlib
 import copy
 import faulthandler
+import importlib
 import json
 import os
 import random
@@ -40,6 +41,8 @@ PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPPED = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult}
 SYMMETRIC = {"max", "min", "maximum", "minimum", "hypot", "isclose", "allclose", "lcm", "gcd", "array_equal", "equal"}
 TEXT = {"__repr__", "__str__", "__rich__", "_repr_html_", "_repr_mimebundle_", "warn", "round", "print", "echo"}
+# Libraries that forks need not load again; plugins of pytest must not be among them.
+LOADED = ["altair", "jinja2", "mpmath", "rich.table", "scipy.optimize", "scipy.stats", "torch.fx", "typer"]
 RECORDER = """
 import builtins, os
 seen, log = set(), os.open(os.environ["MUTANTS_HITS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -258,7 +261,7 @@ class Limit:
     """Ends the process where a test takes far longer than it did, and notes the test that failed."""
 
     def __init__(self, tests: Tests, note: Path) -> None:
-        self.tests, self.note = tests, note
+        self.tests, self.note, self.failed = tests, note, ""
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.note.write_text(f"time limit: {nodeid}")
@@ -266,7 +269,9 @@ class Limit:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         faulthandler.cancel_dump_traceback_later()
-        self.note.write_text(f"failed: {report.nodeid}" if report.failed else "")
+        if report.failed:
+            self.failed = f"failed: {report.nodeid}"
+        self.note.write_text(self.failed)
 
 
 def outcome(home: Path, mutant: dict[str, Any], chosen: list[str], tests: Tests, number: int) -> str:
@@ -293,16 +298,21 @@ def outcome(home: Path, mutant: dict[str, Any], chosen: list[str], tests: Tests,
 
 
 def run(work: Path, seed: int, count: int, seconds: float) -> None:
-    import altair  # noqa: F401  # here, so that no fork loads them again
-    import scipy.stats  # noqa: F401
-    import torch  # noqa: F401
-
+    for name in LOADED:
+        importlib.import_module(name)
     home, tests, kept = copied(work, "mutated"), Tests(work), work / f"seed-{seed}.jsonl"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(home / "src"), str(home / "papers/src")])
     sys.path[:0] = [str(home / "src"), str(home / "papers/src")]
     os.chdir(home)
     done = {line["number"]: line for line in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
-    for number, mutant in enumerate(draw(home, seed, count)):
+    mutants = draw(home, seed, count)
+    for mutant in mutants[:3]:  # nothing is learned from tests that fail on what is not broken
+        source = (home / mutant["file"]).read_text("utf-8")
+        chosen = tests.of(mutant["file"], source, mutant["line"], 3.0)
+        said = outcome(home, mutant | {"source": source}, chosen, tests, -2)
+        if said != "survived":
+            raise SystemExit(f"tests fail on the unchanged package: {said}, see {home / 'log.txt'}")
+    for number, mutant in enumerate(mutants):
         source = (home / mutant["file"]).read_text("utf-8")
         chosen, before = tests.of(mutant["file"], source, mutant["line"], seconds), done.get(number, {})
         if not before or (before["outcome"] == "survived" and set(chosen) - set(before["tests"])):
