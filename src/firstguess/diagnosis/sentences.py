@@ -28,6 +28,7 @@ _STARTS = {
     "degenerate head": "The output layer does not tell inputs apart: these are not guesses yet",
     "broken": "This network gives no usable numbers, so nothing can be said about its guesses",
 }
+_REPEATS = 10.0  # times as often as by chance, from which on a language model is said to repeat its input
 _LITTLE = 0.1  # of the way to an even split
 _READINGS = {"kernel reading": "predicted on your data", "closed form reading": "predicted for random data"}
 
@@ -135,6 +136,24 @@ def expectation(d: Diagnosis) -> str:
     if e.comparison is None or e.prediction is None:
         return ""
     return _EXPECTED[agreement(e.comparison)].format(percent(e.prediction.guesses.expected_max()))
+
+
+def tokens(d: Diagnosis) -> str:
+    """Of a language model: whether it repeats its input, and how much of an answer the input token decides."""
+    m, p = d.measurement, d.expected.prediction
+    if m is None or m.own_guess is None:
+        return ""
+    share, error = m.own_guess
+    parts: list[str] = []
+    if share - 5 * error > _REPEATS / m.classes:
+        theory = "" if p is None or p.own_guess is None else f" (theory: {percent(p.own_guess)})"
+        parts.append(
+            f"it repeats its input: {percent(share)} of positions guess the token that they hold{theory}, as a head "
+            "tied to the embedding does; frequent guesses are then frequent tokens of the data, no favourite class"
+        )
+    own = "of the last state is the token's own embedding"
+    parts += [line for line in (() if p is None else p.assumptions) if own in line]
+    return ". ".join(map(capital, parts))
 
 
 def sureness(d: Diagnosis) -> str:
@@ -289,6 +308,8 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
     biased = d.verdict.name in ("biased", "deeply biased")
     if biased and d.causes:
         rows.append(("Why", capital(f"{cause(d)}. {expectation(d)}".strip())))
+    if said := tokens(d):
+        rows.append(("Tokens", said))
     if sure := sureness(d):
         rows.append(("How sure", sure))
     if d.assumed:

@@ -46,6 +46,7 @@ from firstguess.modules.outputs import (
     ending_of,
     find_logits,
     is_probability,
+    own_tokens,
 )
 from firstguess.modules.stacked import FrozenBody, Strategy, StrategyChoice, Way, brief, frozen_body, run_stacked
 
@@ -384,7 +385,7 @@ class ModuleEngine:
                 recorder.logits(logits)
                 if classes_of(rows) != self.classes:
                     raise InvalidInput(f"{self.classes} classes", got=f"{classes_of(rows)}", where=f"member {member}")
-                tally.add(rows)
+                tally.add(rows, own_tokens(batch, rows))
                 if batches is self._batches and not self._fitted and self._cut(number + 1, began):
                     break
             else:
@@ -483,6 +484,7 @@ class ModuleEngine:
                 tuple(self._findings | findings),
                 np.array(shapes[:count]) if self._order == 4 else None,
                 np.array(logits[:count]) if logits else None,
+                own=_own(tallies[:count]),
             )
 
         try:
@@ -528,6 +530,12 @@ class ModuleEngine:
             self._call.channels_last = False
         self._choice.record(way, (time.perf_counter() - began) / len(pairs))
         return pairs
+
+
+def _own(tallies: Sequence[Tally]) -> NDArray[np.float64] | None:
+    """The share of tokens that guess themselves, of every member of a language model."""
+    found = [tally.own / max(tally.points, 1) for tally in tallies if tally.own is not None]
+    return np.array(found) if found and len(found) == len(tallies) else None
 
 
 def _are_numbers(labels: torch.Tensor | None) -> bool:

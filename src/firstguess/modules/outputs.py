@@ -128,6 +128,19 @@ def as_rows(logits: torch.Tensor, batch: Batch, pick: Pick) -> torch.Tensor:
     return logits.reshape(-1, logits.shape[-1])
 
 
+def own_tokens(batch: Batch, rows: torch.Tensor) -> torch.Tensor | None:
+    """The input token at every row of logits, of a model that guesses one of the same vocabulary; None of others."""
+    found = leaves(batch.inputs)
+    ids = found.get("input_ids", next(iter(found.values())) if len(found) == 1 else None)
+    if ids is None or ids.ndim != 2 or ids.is_floating_point() or ids.is_complex() or rows.ndim < 2:
+        return None
+    mask = mask_of(batch)
+    kept = ids[mask.to(ids.device)] if mask is not None and mask.shape == ids.shape else ids.reshape(-1)
+    if ids.shape[1] < 2 or len(kept) != rows.shape[-2] or int(kept.min()) < 0 or int(kept.max()) >= rows.shape[-1]:
+        return None
+    return kept.to(rows.device, torch.int64)
+
+
 class LogitCaller(Caller):
     """Calls models on batches, and reads what they return as logits; `pick` says which part of it that is."""
 
@@ -242,10 +255,11 @@ class Tally:
         self.points = 0
         self.undefined = False  # a NaN among the logits
         self.level = True  # all classes share one logit, on every point so far
+        self.own: int | None = 0  # points of a language model that guess their own token; None: there are none
         self._seed, self._member = seed, member
         self._stream: np.random.Generator | None = None
 
-    def add(self, rows: torch.Tensor) -> None:
+    def add(self, rows: torch.Tensor, tokens: torch.Tensor | None = None) -> None:
         self.points += len(rows)
         if rows.ndim == 1:
             positive, negative = rows > 0, rows < 0
@@ -253,6 +267,7 @@ class Tally:
             top |= (rows == 0)[:, None]
         else:
             top = rows == rows.amax(1, keepdim=True)  # all False where there is a NaN
+        self.own = None if tokens is None or self.own is None else self.own + int(top.gather(1, tokens[:, None]).sum())
         shared = top.sum(1)
         counts = top.sum(0)
         if int(shared.min()) == 0:

@@ -30,7 +30,7 @@ from firstguess.modules.hooks.accumulators import (
 from firstguess.modules.hooks.session import Hooks
 from firstguess.modules.members.initializers import RUNNING_NORMS
 from firstguess.modules.members.sources import Source
-from firstguess.modules.outputs import Tally
+from firstguess.modules.outputs import Tally, own_tokens
 
 Strategy: TypeAlias = Literal["auto", "loop", "vmap"]
 Way: TypeAlias = Literal["loop", "channels last", "vmap"]
@@ -139,10 +139,11 @@ def run_stacked(
     with restored(model, parameters=False):  # what a module keeps of a vmapped call is of no use after it
         for batch in batches:
             rows, scores, found, powers, masked = _forward(model, stacked, batch, call, logits, recorders[0])
+            tokens = own_tokens(batch, rows[0])
             layers = {name: doubles(*sums) for name, sums in found.items()}
             shapes = {name: doubles(sums)[0] for name, sums in powers.items()}
             for k, (recorder, tally) in enumerate(zip(recorders, tallies, strict=True)):
-                tally.add(rows[k])
+                tally.add(rows[k], tokens)
                 for name, (ref, first, second, count) in layers.items():
                     points = count[k] if name in masked else float(count[k, 0])
                     recorder.take(name, BatchSums.shifted(ref[k], first[k], second[k], points))

@@ -1,0 +1,32 @@
+"""Diagnoses of language models: a tied head repeats its input, and that is said; an untied one does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import firstguess as fg
+
+transformers = pytest.importorskip("transformers")
+V = 300
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_tied_head_is_said_to_repeat_its_input(tied: bool) -> None:
+    """How often is counted once more, by a plain loop over the model that was passed: 0.5 against 1/300."""
+    ids = torch.from_numpy(np.random.default_rng(3).integers(0, V, (16, 12)))
+    size = {"n_positions": 16, "n_embd": 64, "n_layer": 1, "n_head": 4, "bos_token_id": None, "eos_token_id": None}
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=V, tie_word_embeddings=tied, **size)).eval()
+    with torch.inference_mode():
+        plain = float((model(ids).logits.argmax(-1) == ids).double().mean())
+    d = fg.diagnose(model, ids, inits=8, advice=False, progress=False, seconds=30)
+    assert d.measurement is not None
+    assert d.measurement.own_guess is not None
+    share, _ = d.measurement.own_guess
+    assert abs(share - plain) < 5 * (0.25 / ids.numel()) ** 0.5 + 0.05  # networks differ by a few percent
+    assert (share > 0.1) == tied
+    text = " ".join(str(d).split())
+    assert ("It repeats its input" in text) == tied
+    assert "of the last state is the token's own embedding" in text
