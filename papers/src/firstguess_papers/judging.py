@@ -8,7 +8,8 @@ themselves uncertain). A verdict follows from checks alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from firstguess_papers.items import Entry, Verdict
@@ -153,3 +154,125 @@ def entry(
         "not tested": undecided or "the errors of this run are too large to decide",
     }[found]
     return Entry(claim, statement, measured, found, why, headline)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named number, what is asked of it, and the answer: an entry's texts and its verdict are made of these."""
+
+    name: str
+    asked: str
+    truth: Truth
+    found: str
+
+
+Numbers: TypeAlias = Number | Sequence[Number]
+
+
+def check(
+    name: str,
+    found: Numbers,
+    *,
+    above: Numbers | float | None = None,
+    below: Numbers | float | None = None,
+    near: Numbers | float | None = None,
+    by: float = 0.0,
+    room: float | Sequence[float] = 0.0,
+    than: str = "",
+) -> Check:
+    """Asks one thing of a number, or of each of several: to be `above` or `below` another, or `near` it within `room`.
+
+    `than` names the other, where it is no constant, or all that is asked ("within 10 % of theory").
+
+    >>> check("layer 2", Number(0.33, 0.01), above=0.1)
+    Check(name='layer 2', asked='above 0.1', truth=True, found='0.330 ± 0.010')
+    >>> check("tanh", [Number(0.01, 0.004), Number(0.3, 0.01)], near=0.0, room=0.02).truth
+    False
+    """
+    many = [found] if isinstance(found, Number) else list(found)
+    other = next(one for one in (above, below, near, 0.0) if one is not None)
+    others = [other] * len(many) if isinstance(other, (Number, float, int)) else list(other)
+    word = than or (f"{other:.4g}" if isinstance(other, (float, int)) else "the other")
+    if near is not None:
+        rooms = [room] * len(many) if isinstance(room, (float, int)) else list(room)
+        truths = [same(one, two, room=size) for one, two, size in zip(many, others, rooms, strict=True)]
+        asked = (
+            than if than.startswith("within") or not isinstance(room, (float, int)) else f"within {room:.3g} of {word}"
+        )
+    else:
+        rule = _above if above is not None else _below
+        truths = [rule(one, two, by=by) for one, two in zip(many, others, strict=True)]
+        asked = f"{'above' if above is not None else 'below'} {word}" + (f" by {by:g}" if by else "")
+    said = _listed(many)
+    if than and (isinstance(other, Number) or not isinstance(other, (float, int))):
+        said += f" against {_listed(others)}"
+    elif than and isinstance(other, (float, int)):
+        said += f" against {other:.4g}"
+    return Check(name, asked, all_of(truths), said)
+
+
+_above, _below = above, below
+
+
+def _listed(numbers: Sequence[Number | float]) -> str:
+    """All of a few numbers, the ends of many."""
+    texts = [str(n) if isinstance(n, Number) else f"{n:.4g}" for n in numbers]
+    return ", ".join(texts) if len(texts) < 4 else f"{texts[0]} → {texts[-1]}"
+
+
+def surely(one: Check) -> Check:
+    """The check with no third answer: not decided is no."""
+    return replace(one, truth=one.truth is True)
+
+
+def asked(checks: Iterable[Check]) -> str:
+    """What the checks ask, those that ask the same together.
+
+    >>> asked([check("ReLU", Number(1, 0), above=0.1), check("GELU", Number(1, 0), above=0.1)])
+    'ReLU, GELU above 0.1'
+    """
+    names: dict[str, list[str]] = {}
+    for one in checks:
+        names.setdefault(one.asked, []).append(one.name)
+    return "; ".join(f"{', '.join(dict.fromkeys(own))} {rule}" for rule, own in names.items())
+
+
+def failing(checks: Iterable[Check]) -> str:
+    """Names of the checks that fail."""
+    return ", ".join(dict.fromkeys(one.name for one in checks if one.truth is False))
+
+
+def claimed(
+    claim: str,
+    about: str,
+    must: Iterable[Check],
+    *,
+    within: Iterable[Check] = (),
+    limit: str = "not so",
+    otherwise: str = "not so",
+    undecided: str = "",
+    headline: str = "",
+    also: str = "",
+) -> Entry:
+    """An `Entry` of named checks: its statement, what was measured, the verdict and the reason follow from them.
+
+    `about` says of what; `limit` and `otherwise` stand before the names of the checks that fail, `also` after what was
+    measured.
+
+    >>> found = claimed("I10", "γ of hidden layers", [check("layer 1", Number(0.1, 0.01), near=0.0, room=0.02)])
+    >>> found.statement, found.measured, found.verdict, found.why
+    ('γ of hidden layers: layer 1 within 0.02 of 0', 'layer 1 0.100 ± 0.010', 'does not hold', 'not so: layer 1')
+    """
+    core, beyond = list(must), list(within)
+    measured = dict.fromkeys(f"{one.name} {one.found}".strip() for one in (*core, *beyond))
+    return entry(
+        claim,
+        f"{about}: {asked(core)}" + (f"; without a limit {asked(beyond)}" if beyond else ""),
+        "; ".join([*measured, *([also] if also else [])]),
+        [one.truth for one in core],
+        within=[one.truth for one in beyond],
+        limit=f"{limit}: {failing(beyond)}",
+        otherwise=f"{otherwise}: {failing(core)}",
+        undecided=undecided,
+        headline=headline,
+    )
