@@ -13,7 +13,7 @@ import pytest
 from firstguess_papers import claims, judging, ledger, records, registry
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Entry, Item, Outcome, item
-from firstguess_papers.judging import Number, above, below, entry, same, verdict
+from firstguess_papers.judging import Number, above, below, check, claimed, entry, same, verdict
 from firstguess_papers.running import Missing, Run
 
 from firstguess.base.errors import InvalidInput
@@ -294,6 +294,26 @@ def test_checks_know_when_they_do_not_know() -> None:
     assert same(Number(1.0, 0.01), Number(1.01, 0.01), room=0.05) is True
     assert same(Number(1.2, 0.01), 1.0, room=0.05) is False
     assert same(Number(1.0, 0.1), 1.0, room=0.05) is None
+
+
+def test_an_entry_is_made_of_its_checks() -> None:
+    fine = check("ReLU, 5 layers", Number(0.5, 0.01), above=0.1)
+    off = check(
+        "GELU, 5 layers", [Number(0.5, 0.01), Number(0.9, 0.01)], near=Number(0.5, 0.01), room=0.1, than="one's"
+    )
+    vague = check("tanh", Number(0.0, 1.0), below=0.1)
+    assert [fine.truth, off.truth, vague.truth] == [True, False, None]
+    found = claimed("I1", "γ", [fine], within=[off, vague], limit="not all")
+    assert (found.verdict, found.why) == ("holds with a limit", "not all: GELU, 5 layers")
+    assert found.statement == (
+        "γ: ReLU, 5 layers above 0.1; without a limit GELU, 5 layers within 0.1 of one's; tanh below 0.1"
+    )
+    assert found.measured == (
+        "ReLU, 5 layers: 0.500 ± 0.010; GELU, 5 layers: 0.500 ± 0.010, 0.900 ± 0.010 against 0.500 ± 0.010; "
+        "tanh: 0.0 ± 1.0"
+    )
+    assert claimed("I1", "γ", [fine, off]).verdict == "does not hold"
+    assert claimed("I1", "γ", [fine, vague]).verdict == "not tested"
 
 
 def test_verdicts_follow_from_checks() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from scipy import integrate, special
 import firstguess as fg
 from firstguess_papers.charts import dots, lines, predicted
 from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, below, entry, same
+from firstguess_papers.judging import Check, Number, check, claimed
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even
 from firstguess_papers.running import Run
@@ -25,8 +25,6 @@ from firstguess_papers.tables import (
     beyond_flips,
     columns,
     deep,
-    differ,
-    failing,
     gamma,
     gammas,
     layer_lines,
@@ -42,44 +40,36 @@ BLOCKS = {PLAIN: "relu", WHOLE: "relu > batchcenter", BATCHES: "relu > batchcent
 
 def judge_shift(found: Sequence[Number], theory: Sequence[float]) -> Entry:
     """I22, first half: γ of tanh + constant, over `CONSTANTS`."""
-    return entry(
-        "I22",
-        f"tanh plus a constant of 0, ¼, ½, 1, 2: γ is 0 within {NO_BIAS} at 0 and grows at every step; without a limit "
-        "within 10 % + 0.02 of the closed form",
-        ", ".join(f"{g} at {a:g} (closed form {t:.4g})" for a, g, t in zip(CONSTANTS, found, theory, strict=True)),
-        [same(found[0], 0.0, room=NO_BIAS), *(above(b, a) for a, b in pairwise(found))],
-        within=[same(g, t, room=0.02 + 0.1 * t) for g, t in zip(found, theory, strict=True)],
+    return claimed(
+        "I22", "γ of tanh plus a constant",
+        [check("constant 0", found[0], near=0.0, room=NO_BIAS),
+         *(check(f"constant {a:g}", two, above=one, than="at the constant before")
+           for a, (one, two) in zip(CONSTANTS[1:], pairwise(found), strict=True))],
+        within=[check(f"constant {a:g}", g, near=t, room=0.02 + 0.1 * t, than="within 10 % + 0.02 of the closed form")
+                for a, g, t in zip(CONSTANTS, found, theory, strict=True)],
         headline=f"tanh + {CONSTANTS[3]:g}: γ = {found[3]}",
-        limit="at this width γ departs from the closed form by more",
-    )
+    )  # fmt: skip
 
 
 def judge_centre(found: Mapping[str, Sequence[Number]], left: Mapping[str, Number]) -> Entry:
     """I22, second half: γ by depth of ReLU, and with the batch's own mean taken off; `left` is beyond coin flips."""
-    plain, whole, batches = found[PLAIN], found[WHOLE], found[BATCHES]
-    return entry(
-        "I22",
-        f"ReLU minus the mean over all data, after every layer: γ even (within {EVEN} of 0) at every depth, and the "
-        f"largest of ten fractions less than {FLIPS} above coin flips, where plain ReLU's γ grows and its largest "
-        "fraction is above that; without a limit the same with means over batches of 16",
-        f"after 1 and {len(plain)} layers: plain {plain[0]}, {plain[-1]}; all data {whole[0]}, {whole[-1]}; batches of "
-        f"16 {batches[0]}, {batches[-1]}; largest fraction beyond coin flips: "
-        + ", ".join(f"{name} {value}" for name, value in left.items()),
-        [
-            above(plain[0], EVEN),
-            above(plain[-1], plain[0]),
-            above(left[PLAIN], FLIPS),
-            *_even(whole),
-            below(left[WHOLE], FLIPS),
-        ],
-        within=[*_even(batches), below(left[BATCHES], FLIPS)],
+
+    def even(name: str) -> list[Check]:
+        return [
+            check(f"{name}, γ at every depth", found[name], near=0.0, room=EVEN),
+            check(f"{name}, largest fraction beyond flips", left[name], below=FLIPS),
+        ]
+
+    plain = found[PLAIN]
+    return claimed(
+        "I22", f"γ after 1 to {len(plain)} layers, and how far the largest of ten fractions is beyond coin flips",
+        [check(f"{PLAIN}, one layer", plain[0], above=EVEN),
+         check(f"{PLAIN}, all layers", plain[-1], above=plain[0], than="one layer's"),
+         check(f"{PLAIN}, largest fraction beyond flips", left[PLAIN], above=FLIPS), *even(WHOLE)],
+        within=even(BATCHES),
         headline=f"largest fraction beyond coin flips: {left[PLAIN]} → {left[WHOLE]}",
         limit="with the means of small batches some bias is left",
-    )
-
-
-def _even(found: Sequence[Number]) -> list[Truth]:
-    return [same(g, 0.0, room=EVEN) for g in found]
+    )  # fmt: skip
 
 
 SHIFTED_CONSTANTS = {a: f"{KAIMING} > tanh > shift({a:g}) > {KAIMING}" for a in CONSTANTS}
@@ -150,53 +140,26 @@ class Block:
     found: Number
     theory: float | None
 
-    @property
-    def right(self) -> Truth:
-        return above(self.found, 0.0) if self.causes else same(self.found, 0.0, room=NO_BIAS)
-
-    @property
-    def close(self) -> Truth:
-        return None if self.theory is None else same(self.found, self.theory, room=0.02 + 0.1 * self.theory)
-
-    def __str__(self) -> str:
-        return f"{self.activation}, {self.pool} {self.found}"
+    def biased(self, yes: bool, least: float = 0.0) -> Check:
+        """Whether γ is above `least`, or 0."""
+        name = f"{self.activation}, {self.pool}"
+        return check(name, self.found, above=least) if yes else check(name, self.found, near=0.0, room=NO_BIAS)
 
 
 def judge_pooling(blocks: Sequence[Block]) -> list[Entry]:
     """I21: odd and linear nodes get bias from max-pooling and from nothing else here; all as the criterion says."""
     odd = [b for b in blocks if b.activation in ("linear", "tanh", "erf", "sin")]
-    most = [b for b in odd if b.pool.startswith("largest")]
-    rest = [b for b in odd if not b.pool.startswith("largest")]
-    wrong = [b for b in blocks if b.right is not True]
-    known = [b for b in blocks if b.theory is not None]
-    off = [b for b in known if b.close is False]
-    shifted = [b for b in blocks if b.activation == SHIFTED_POOLING]
     return [
-        entry(
-            "I21",
-            f"linear, tanh, erf and sin nodes: γ above 0 with max-pools of 2 and 4, 0 within {NO_BIAS} without a pool "
-            "and with average-pools",
-            "; ".join(str(b) for b in odd),
-            [
-                *(above(b.found, NO_BIAS) for b in most),
-                *(same(b.found, 0.0, room=NO_BIAS) for b in rest),
-            ],
-            headline="γ with max-pools: " + "; ".join(str(b) for b in most[:3]),
+        claimed("I21", "odd activations, γ", [b.biased(b.pool.startswith("largest"), NO_BIAS) for b in odd]),
+        claimed(
+            "I21", "γ is above 0 exactly where the mean of the pooled nodes is not 0 (fg.causes_bias), with tanh minus "
+            "the mean of the largest of two among them: biased by itself, not with the pool",
+            [b.biased(b.causes) for b in blocks],
+            within=[check(f"{b.activation}, {b.pool}", b.found, near=b.theory, room=0.02 + 0.1 * b.theory,
+                          than="within 10 % + 0.02 of the closed form") for b in blocks if b.theory is not None],
+            limit="at this width some depart from theory by more", otherwise="not as the criterion says",
         ),
-        entry(
-            "I21",
-            f"together: in all {len(blocks)} blocks γ is above 0 exactly where the mean of the pooled nodes is not 0 "
-            f"(fg.causes_bias; else 0 within {NO_BIAS}), with tanh minus the mean of the largest of two among them: "
-            "biased by itself, not with the pool; without a limit within 10 % + 0.02 of the closed form where there is "
-            "one",
-            "; ".join(str(b) for b in (*shifted, *(b for b in blocks if b not in odd and b not in shifted))),
-            [b.right for b in blocks],
-            within=[b.close for b in known],
-            limit=f"at this width some depart from theory by more: {', '.join(map(str, off))}",
-            headline=f"{len(blocks) - len(wrong)} of {len(blocks)} blocks surely as the criterion says",
-            otherwise=f"not as the criterion says: {', '.join(map(str, wrong))}",
-        ),
-    ]
+    ]  # fmt: skip
 
 
 def pooled_mean(activation: str, pool: int, q: float = 2.0) -> float:
@@ -277,41 +240,31 @@ def network(law: str, block: str = "relu") -> str:
 def judge_weights(plain: Found_weights, cured: Mapping[str, Number], theory: float) -> list[Entry]:
     """I20: `plain` is std of G₀ by law and width, `cured` what LayerNorm after ReLU leaves beyond even guesses."""
     widest = max(width for _, width in plain)
-    usual = [law for law in LAWS if law not in (SLOW, ENDLESS)]
-    must: dict[str, Truth] = {NAMES[law]: same(plain[law, widest], theory, room=ROOM) for law in usual}
-    must |= {f"{NAMES[law]}, LayerNorm after": below(cured[law], NEUTRAL) for law in usual if law in cured}
-    within: dict[str, Truth] = {NAMES[SLOW]: same(plain[SLOW, widest], theory, room=ROOM)}
-    within |= {f"{NAMES[SLOW]}, LayerNorm after": below(cured[SLOW], NEUTRAL)} if SLOW in cured else {}
-    seen = [plain[law, widest].value for law in usual]
-    said = ", ".join(f"{NAMES[law]} {plain[law, widest]}" for law in LAWS)
+
+    def usual(law: str) -> list[Check]:
+        return [
+            check(NAMES[law], plain[law, widest], near=theory, room=ROOM, than="the closed form"),
+            *([check(f"{NAMES[law]}, LayerNorm after", cured[law], below=NEUTRAL)] if law in cured else []),
+        ]
+
+    endless = {width: value for (law, width), value in plain.items() if law == ENDLESS}
+    other = [check(f"plain, width {width}", value, near=theory, room=ROOM) for width, value in endless.items()]
     return [
-        entry(
-            "I20",
-            f"three ReLU layers, widest: std of G₀ within {ROOM} of the closed form for Gaussian, uniform, Rademacher, "
-            f"Laplace, orthogonal and Student weights of 5 degrees, and with LayerNorm after ReLU less than "
-            f"{NEUTRAL:.3f} beyond even; without a limit also for Student weights of 3 degrees (no fourth moment)",
-            f"width {widest}, closed form {theory:.4f}: {said}; LayerNorm after, beyond even: "
-            + ", ".join(f"{NAMES[law]} {value}" for law, value in cured.items()),
-            must.values(),
-            within=within.values(),
-            limit=f"with a variance but no fourth moment the limit is not reached at this width: {failing(within)}",
-            headline=f"std of G₀ {min(seen):.3f} to {max(seen):.3f} by law of the weights, theory {theory:.3f}",
-            otherwise=f"another law for: {failing(must)}",
+        claimed(
+            "I20", f"three ReLU layers of {widest}, std of G₀, and with LayerNorm after beyond even guesses",
+            [one for law in LAWS if law not in (SLOW, ENDLESS) for one in usual(law)], within=usual(SLOW),
+            limit="with a variance but no fourth moment the limit is not reached at this width",
+            otherwise="another law for",
         ),
-        entry(
-            "I20",
-            f"the end of it: with weights without a variance (Student, 1.5 degrees) LayerNorm after ReLU leaves more "
-            f"than {NEUTRAL:.3f} beyond even, where theory says none; without a limit the plain network's std of G₀, "
-            f"too, is more than {ROOM} from the closed form at every width",
-            f"LayerNorm after {cured[ENDLESS]}; plain, closed form {theory:.4f}: "
-            + ", ".join(f"width {width} {value}" for (law, width), value in plain.items() if law == ENDLESS),
-            [above(cured[ENDLESS], NEUTRAL)],
-            within=[differ(value, theory, room=ROOM) for (law, _), value in plain.items() if law == ENDLESS],
+        claimed(
+            "I20", "without a variance (Student, 1.5 degrees) LayerNorm after ReLU leaves bias, where theory has none",
+            [check("beyond even guesses", cured[ENDLESS], above=NEUTRAL)],
+            within=[replace(one, asked=f"not {one.asked}", truth=None if one.truth is None else not one.truth)
+                    for one in other],
             limit="what breaks is the cure; the plain network's spread is about the same without a variance",
-            headline=f"without a variance LayerNorm after ReLU leaves {cured[ENDLESS]}",
             otherwise="even without a variance LayerNorm after ReLU leaves no bias",
         ),
-    ]
+    ]  # fmt: skip
 
 
 weight_laws = measured(
@@ -376,8 +329,12 @@ class LimitRow:
     finite: float = math.nan  # theory.md (42), where there is one
 
     @property
-    def holds(self) -> Truth:
-        return same(self.found, self.theory, room=ROOM_LIMITS)
+    def check(self) -> Check:
+        """Whether it is the closed form's."""
+        name = f"{self.label}, {self.sizes}"
+        one = check(name, self.found, near=self.theory, room=ROOM_LIMITS, than="the closed form")
+        known = "" if math.isnan(self.finite) else f", theory.md (42) {self.finite:.4f}"
+        return replace(one, found=one.found + known)
 
 
 def finite_std(depth: int, width: int, dimensions: int, points: int) -> float:
@@ -413,26 +370,12 @@ def pair(smaller: int, ratio: float) -> tuple[int, int]:
 def judge_limits(seen: Sequence[LimitRow]) -> Entry:
     """I19: the same law at every ratio of sizes; without a limit also for networks deeper than wide."""
     core = [s for s in seen if s.sweep != DEPTH_LIMITS]
-    beyond = [s for s in seen if s.sweep == DEPTH_LIMITS]
-    worst = {w: max((s for s in seen if s.sweep == w), key=lambda s: abs(s.found.value - s.theory))
-             for w in dict.fromkeys(s.sweep for s in seen)}  # fmt: skip
-    said = "; ".join(f"{w}: largest departure {s.found} against {s.theory:.4f} ({s.sizes})" for w, s in worst.items())
-    far = worst.get(DEPTH_LIMITS)
-    explained = f", where theory.md (42) says {far.finite:.4f}" if far and math.isfinite(far.finite) else ""
-    return entry(
-        "I19",
-        f"no order is needed: std of G₀ is within {ROOM_LIMITS} of the closed form whichever of dimension and width "
-        "(1/16 to 16), of two widths (1/16 to 16), of data points and width (1/16 to 16) is larger; without a limit "
-        "also for LayerNorm after ReLU and plain ReLU up to as many layers as nodes",
-        said,
-        [s.holds for s in core],
-        within=[s.holds for s in beyond],
-        limit="sizes may be in any order, but depth must not come before width: deep networks depart "
-        + (f"({far.label}, {far.sizes}: {far.found} against {far.theory:.4f}{explained})" if far else ""),
+    return claimed(
+        "I19", "no order is needed: std of G₀ whichever of two sizes is larger, 16 times",
+        [s.check for s in core], within=[s.check for s in seen if s.sweep == DEPTH_LIMITS],
+        limit="sizes may be in any order, but depth must not come before width: deep networks depart",
         headline=f"largest departure from theory in any order: {max(abs(s.found.value - s.theory) for s in core):.3f}",
-        otherwise="at some ratio of sizes the law departs: "
-        + "; ".join(f"{s.sweep} = {s.ratio:g} ({s.sizes})" for s in core if s.holds is False),
-    )
+    )  # fmt: skip
 
 
 def _seen(run: Run) -> list[LimitRow]:

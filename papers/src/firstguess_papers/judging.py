@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from firstguess_papers.items import Entry, Verdict
@@ -205,7 +205,7 @@ def check(
         asked = f"{'above' if above is not None else 'below'} {word}" + (f" by {by:g}" if by else "")
     said = _listed(many)
     if than and (isinstance(other, Number) or not isinstance(other, (float, int))):
-        said += f" against {_listed(others)}"
+        said += f" against {_listed(others if others != others[:1] * len(others) else others[:1])}"
     elif than and isinstance(other, (float, int)):
         said += f" against {other:.4g}"
     return Check(name, asked, all_of(truths), said)
@@ -220,11 +220,6 @@ def _listed(numbers: Sequence[Number | float]) -> str:
     return ", ".join(texts) if len(texts) < 4 else f"{texts[0]} → {texts[-1]}"
 
 
-def surely(one: Check) -> Check:
-    """The check with no third answer: not decided is no."""
-    return replace(one, truth=one.truth is True)
-
-
 def asked(checks: Iterable[Check]) -> str:
     """What the checks ask, those that ask the same together.
 
@@ -234,12 +229,30 @@ def asked(checks: Iterable[Check]) -> str:
     names: dict[str, list[str]] = {}
     for one in checks:
         names.setdefault(one.asked, []).append(one.name)
-    return "; ".join(f"{', '.join(dict.fromkeys(own))} {rule}" for rule, own in names.items())
+    return "; ".join(f"{together(own)} {rule}" for rule, own in names.items())
+
+
+def together(names: Iterable[str]) -> str:
+    """Names in one list; those that end alike share their end.
+
+    >>> together(["ReLU, one layer", "GELU, one layer", "tanh", "tanh, one layer"])
+    'one layer (ReLU, GELU, tanh), tanh'
+    """
+    ends: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        first, comma, end = name.partition(", ")
+        ends.setdefault(end if comma else "", []).append(first)
+    return ", ".join(
+        f"{end} ({', '.join(own)})"
+        if end and len(own) > 1
+        else ", ".join(f"{first}, {end}" if end else first for first in own)
+        for end, own in ends.items()
+    )
 
 
 def failing(checks: Iterable[Check]) -> str:
     """Names of the checks that fail."""
-    return ", ".join(dict.fromkeys(one.name for one in checks if one.truth is False))
+    return together(one.name for one in checks if one.truth is False)
 
 
 def claimed(
@@ -261,10 +274,10 @@ def claimed(
 
     >>> found = claimed("I10", "γ of hidden layers", [check("layer 1", Number(0.1, 0.01), near=0.0, room=0.02)])
     >>> found.statement, found.measured, found.verdict, found.why
-    ('γ of hidden layers: layer 1 within 0.02 of 0', 'layer 1 0.100 ± 0.010', 'does not hold', 'not so: layer 1')
+    ('γ of hidden layers: layer 1 within 0.02 of 0', 'layer 1: 0.100 ± 0.010', 'does not hold', 'not so: layer 1')
     """
     core, beyond = list(must), list(within)
-    measured = dict.fromkeys(f"{one.name} {one.found}".strip() for one in (*core, *beyond))
+    measured = dict.fromkeys(f"{one.name}: {one.found}" for one in (*core, *beyond))
     return entry(
         claim,
         f"{about}: {asked(core)}" + (f"; without a limit {asked(beyond)}" if beyond else ""),

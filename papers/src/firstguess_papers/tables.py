@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from firstguess_papers import library
-from firstguess_papers.judging import Number, Truth, same
+from firstguess_papers.judging import Number, Truth
 from firstguess_papers.library import predicted_law
 
 if TYPE_CHECKING:
@@ -123,16 +123,6 @@ def beyond_flips(m: Measurement) -> Number:
     from firstguess import Guesses
 
     return largest(m) - Number(Guesses(0.0, m.classes, m.points).expected_max())
-
-
-def differ(one: Number, other: Number | float, *, room: float) -> Truth:
-    """Whether the two surely differ by more than `room`: the opposite of `same`.
-
-    >>> differ(Number(0.6, 0.01), 0.5, room=0.02), differ(Number(0.502, 0.004), 0.5, room=0.02)
-    (True, False)
-    """
-    found = same(one, other, room=room)
-    return None if found is None else not found
 
 
 def failing(checks: Mapping[str, Truth]) -> str:
