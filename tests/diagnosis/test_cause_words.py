@@ -30,6 +30,7 @@ ENGLISH = {
     "max",
     "index",
     "slice",
+    "split",
     "where",
 }
 HANDFUL = ["sequence/bert", "image/vit", "language/gpt2"]

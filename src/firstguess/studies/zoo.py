@@ -90,7 +90,8 @@ def shrunk(name: str) -> ZooModel:
     auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
     transformers: Any = importlib.import_module("transformers")
     found = getattr(auto, f"MODEL_FOR_{TASKS[task]}_MAPPING_NAMES")[kind]
-    cls = getattr(transformers, found if isinstance(found, str) else found[0])
+    with quiet():  # the file of a model is loaded here, and may warn of itself
+        cls = getattr(transformers, found if isinstance(found, str) else found[0])
     config = transformers.models.auto.configuration_auto.CONFIG_MAPPING[kind]
     reasons: list[str] = []
     headless = {name: value for name, value in _FIELDS.items() if "head" not in name}
