@@ -4,6 +4,8 @@
     python benchmarks/answers.py run held        30 others, drawn by another seed and not looked at before the first run
     python benchmarks/answers.py run new         20 of other architectures, data and optimizers, run once
     python benchmarks/answers.py run last        20 more of these, after a rule was changed because of one of them
+    python benchmarks/answers.py run fresh       20 of both families, after more copies and held-out points; run once
+    python benchmarks/answers.py run blind       22 of both families, drawn and not chosen, of settings that no case had
     python benchmarks/answers.py table           the confusion tables, as docs/answers.md has them
 
 Models are drawn: a kind (sound, biased, deep, faulty, repaired: six each), then architecture, data and optimizer. What
@@ -20,7 +22,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,9 @@ time.perf_counter = time.process_time  # on a machine that others use, `seconds=
 
 RESULTS = Path(__file__).with_name("answers.jsonl")
 KINDS = ("sound", "biased", "deep", "faulty", "repaired")
-SEEDS = {"made": 1, "held": 2, "new": 3, "last": 4}
+SEEDS = {"made": 1, "held": 2, "new": 3, "last": 4, "fresh": 5, "blind": 6}
 STEPS, USUAL, MEMBERS, BATCH = 500, 250, 4, 32
+MORE = 8  # trainings of a fresh case: of four, one in three was judged by noise where starts are all in one class
 APART, LATER = 2.0, 5.0  # a stated number of steps is right within this factor, or so many steps …
 LEFT = 0.35  # … if no more than this is left of the starting bias then: a quarter, and the noise of four trainings
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -78,10 +81,18 @@ class Case:
 
 
 def cases(half: str) -> list[Case]:
-    """Thirty, drawn; twenty of the new ones."""
+    """Thirty, drawn; twenty of the new and the fresh ones, 22 of the blind ones."""
     if half in ("new", "last"):
         return new_cases(half)
-    rng = np.random.default_rng(SEEDS[half])
+    if half == "fresh":
+        return fresh_cases()
+    if half == "blind":
+        return blind_cases()
+    return _drawn(half, SEEDS[half])
+
+
+def _drawn(half: str, seed: int) -> list[Case]:
+    rng = np.random.default_rng(seed)
 
     def one(*among: Any) -> Any:
         return among[int(rng.integers(len(among)))]
@@ -154,6 +165,33 @@ def new_cases(half: str) -> list[Case]:
             gain = one(0.0, 2.0)
         found.append(Case(half, number, kind, net, depth, activation, norm, gain, data, shift, optimizer, fault))
     return found
+
+
+def fresh_cases() -> list[Case]:
+    """Ten of either family, two of each kind: the first of each kind by another seed than before."""
+    old = [case for i, case in enumerate(_drawn("fresh", SEEDS["fresh"])) if i % 6 < 2]
+    new = [case for i, case in enumerate(new_cases("fresh")) if i % 4 < 2 or (case.kind == "faulty" and i % 4 == 3)]
+    new = [case for case in new if case.fault != "constant weights"]  # shuffled labels instead, of which two were wrong
+    return [replace(case, number=number) for number, case in enumerate([*old, *new])]
+
+
+def blind_cases() -> list[Case]:
+    """The first two of each kind in either family, and every fault of the second, but for settings that were seen.
+
+    Numbers start at 100, so that data points and weights are others, too.
+    """
+
+    def settings(case: Case) -> tuple[Any, ...]:
+        return tuple(value for name, value in asdict(case).items() if name not in ("half", "number"))
+
+    seen = {settings(case) for half in SEEDS if half != "blind" for case in cases(half)}
+    found: list[Case] = []
+    for family in (_drawn("blind", SEEDS["blind"]), new_cases("blind")):
+        fresh = [case for case in family if settings(case) not in seen]
+        for kind in KINDS:
+            own = [case for case in fresh if case.kind == kind]
+            found += own if kind == "faulty" and own[0].fault in OTHER_FAULTS else own[:2]
+    return [replace(case, number=100 + number) for number, case in enumerate(found)]
 
 
 # -- Data and models --------------------------------------------------------------------------------------------------
@@ -374,7 +412,7 @@ def happened(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, A
     without their average over trainings, projected on those of the start."""
     curves: list[Any] = []
     at: list[int] = []
-    for seed in range(MEMBERS):
+    for seed in range(MORE if case.half in ("fresh", "blind") else MEMBERS):
         torch.manual_seed(10_000 + 100 * case.number + seed)
         try:
             at, by_class = trained(case, build(case, data), data, seed)
@@ -401,7 +439,7 @@ def judged(case: Case) -> dict[str, Any]:
         model,
         data,
         optimizer=OPTIMIZERS[case.optimizer],
-        loss=nn.CrossEntropyLoss() if case.half == "last" else None,  # else it is assumed
+        loss=nn.CrossEntropyLoss() if case.half in ("last", "fresh", "blind") else None,  # else it is assumed
         batch_size=BATCH,
         inits=16,
         points=400,

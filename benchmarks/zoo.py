@@ -77,7 +77,6 @@ def _study(pattern: str) -> Any:
 
     asked = zoo_packages.names() if pattern == "packages" else fnmatch.filter(names(), pattern)
     wanted = [{"model": name, "here": str(HERE)} for name in asked]
-    wanted = [one for one in wanted if one["model"] not in known()]
     return fg.study("zoo", wanted, visited, store=STORE, version=2)
 
 
@@ -92,14 +91,23 @@ _COLUMNS = ("model", "largest share", "even", "class, s.e.", "instance, s.e.", "
 
 def write() -> None:
     """docs/zoo.md and its figure."""
+    (HERE.parent / "docs" / "zoo.md").write_text(page())
+    fg.figures.save(chart(those_that_ran(known())), HERE.parent / "docs" / "images" / "zoo.svg")
+
+
+def those_that_ran(rows: dict[str, Any]) -> dict[str, Any]:
+    return {name: row for name, row in rows.items() if not row["failed"] and "classes" in row}
+
+
+def page() -> str:
+    """The page, of the rows that are kept."""
     rows = known()
-    ran = {name: row for name, row in rows.items() if not row["failed"] and "classes" in row}
+    ran = those_that_ran(rows)
     words = {**_counts(rows, ran), "table": _table(ran), "failures": _failures(rows), "strange": _strange(ran)}
     text = (HERE / "zoo_page.md").read_text()
     for name, value in words.items():
         text = text.replace("{" + name + "}", str(value))
-    (HERE.parent / "docs" / "zoo.md").write_text(text)
-    fg.figures.save(chart(ran), HERE.parent / "docs" / "images" / "zoo.svg")
+    return text
 
 
 def _counts(rows: dict[str, Any], ran: dict[str, Any]) -> dict[str, str]:

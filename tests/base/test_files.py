@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import firstguess as fg
 from firstguess.base import files
+from firstguess.base.files import FolderStore
+from firstguess.ensemble.training_loop import member_store
+from firstguess.studies.store import Store
 
 
 def full(half: Path) -> None:
@@ -50,3 +55,25 @@ def test_a_pipe_is_no_data(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with pytest.raises(fg.InvalidInput, match="a pipe or a device"):
         fg.measure("dense > relu > dense", str(pipe))
+
+
+def test_the_stores_of_studies_and_of_trainings_are_one_class(tmp_path: Path) -> None:
+    """Files of NumPy and of Parquet: what is kept comes back, what is damaged is missing, and no half file stays."""
+    members, pieces = member_store(tmp_path / "members", of="a test"), Store(tmp_path / "pieces")
+    assert isinstance(pieces, FolderStore)
+    assert type(members) is FolderStore
+    pieces.write("3f/3f09", {"x": np.arange(3.0)}, 1.5)
+    members.keep("7", {"x": np.arange(3.0)})
+    piece, arrays = pieces.read("3f/3f09"), members.read("7")
+    assert piece is not None
+    assert arrays is not None
+    assert piece[1] == 1.5
+    assert piece[0]["x"].tolist() == arrays["x"].tolist() == [0.0, 1.0, 2.0]
+    stores: list[tuple[FolderStore[Any], str]] = [(members, "7"), (pieces, "3f/3f09")]
+    for store, key in stores:
+        path = store.path(key)
+        path.write_bytes(path.read_bytes()[:-9])
+        assert store.read(key) is None
+        assert store.set_aside(key)
+        assert not store.set_aside(key)
+    assert sorted(path.suffix for path in tmp_path.rglob("*.*")) == [".corrupt", ".corrupt"]

@@ -15,7 +15,7 @@ from torch import nn
 import firstguess as fg
 from firstguess.data import collect, load
 from firstguess.diagnosis.answer import AGREE, LEAST_STEPS, Answer, Duration, Trains
-from firstguess.diagnosis.rehearsal import Rehearsal, by_class_means
+from firstguess.diagnosis.rehearsal import Rehearsal, by_class_means, likely_steps
 from firstguess.diagnosis.result import Diagnosis
 from firstguess.diagnosis.sentences import best_change, rows_of
 from firstguess.ensemble.seeds import member_seeds
@@ -336,5 +336,55 @@ def test_shuffled_labels_that_copies_learn_by_heart_are_never_harmless() -> None
     d = quickly(model, (x, y[torch.randperm(600, generator=torch.Generator().manual_seed(1))]), optimizer="adam")
     assert d.rehearsal is not None
     assert d.rehearsal.learns
-    assert (d.answer, d.will_train.word) == (Answer.CHANGE, Trains.RISK)
-    assert "labels may not go with the inputs" in d.headline
+    assert (d.answer, d.faults[0].name) == (Answer.FIX, "labels do not go with inputs")
+    r = d.rehearsal
+    assert r.own > r.held + 3 * r.held_error  # and it says so of no labels that go with the inputs:
+    assert not any(f.name == "labels do not go with inputs" for f in quickly(model, (x, y), optimizer="adam").faults)
+
+
+def test_what_carries_over_is_not_by_heart() -> None:
+    seen = Rehearsal(learns=True, classes=4, own=0.9, held=0.26, held_error=0.02)
+    assert seen.by_heart
+    assert not replace(seen, held=0.35).by_heart  # better than guessing
+    assert not replace(seen, held_error=0.2).by_heart  # too few points to tell
+    assert not replace(seen, own=0.33).by_heart  # and what little was learned may carry over
+    assert not Rehearsal(learns=True, classes=4).by_heart  # nobody looked
+
+
+def test_held_out_accuracy_is_that_of_a_loop() -> None:
+    """Four folds, two copies each: a plain loop over other initializations, within 5.5 standard errors."""
+    x, y = digits()
+    x, y = x[:400], y[torch.randperm(600, generator=torch.Generator().manual_seed(1))[:400]]
+    d = quickly(mlp(2), (x, y), optimizer="adam")
+    assert d.rehearsal is not None
+    accuracies: list[float] = []
+    for fold in range(4):
+        out = torch.arange(400) % 4 == fold
+        torch.manual_seed(100 + fold)
+        model = mlp(2)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        for _ in range(d.rehearsal.last):
+            rows = ~out  # all of them: whatever the batches, nothing carries over
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+        right = model(x[out]).argmax(1) == y[out]
+        accuracies.append(float(torch.stack([right[y[out] == c].double().mean() for c in torch.unique(y[out])]).mean()))
+    assert abs(np.mean(accuracies) - d.rehearsal.held) < 5.5 * math.hypot(1, 1) * d.rehearsal.held_error
+
+
+def test_more_copies_are_trained_where_eight_do_not_tell_the_number_of_steps() -> None:
+    """Networks whose accuracy by class forgets its start at another pace each: `low` and `high` bracket `steps`, and
+    more copies bring them together."""
+    rng = np.random.default_rng(0)
+    at = np.arange(65)
+    pace = rng.uniform(2, 40, 32)
+    start = np.eye(6)[rng.integers(6, size=32)].T  # (class, copy)
+    curves = 1 / 6 + (start - 1 / 6)[:, :, None] * np.exp(-at / pace[:, None]) + 0.15 * rng.standard_normal((6, 32, 65))
+    few, many = likely_steps(at, curves[:, :8]), likely_steps(at, curves)
+    assert few[0] <= few[1]
+    assert many[1] - many[0] < few[1] - few[0]
+    assert all(math.isnan(one) for one in likely_steps(at, curves[:, :2]))
+    unsure = Duration(seen=14.0, last=64, low=8.0, high=37.0)
+    assert "seen 14 on a copy, 8 to 37" in unsure.words
+    assert "seen 14 on a copy)" in replace(unsure, low=12.0, high=17.0).words

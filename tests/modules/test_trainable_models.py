@@ -164,7 +164,7 @@ def test_tanh_at_a_large_variance_is_not_ordered(hidden: int, scale: float):
         inits=4,
         advice=False,
         init=(784.0, 0.0),
-        seconds=5,
+        seconds=30,
     )
     assert d.trainability is not None
     assert d.trainability.phase in ("chaotic", "unknown")

@@ -80,7 +80,7 @@ def test_predicted_times_start_where_the_trained_networks_do(tmp_path: Path) -> 
     x = two_blobs(10, 8, seed=3)
     network = Network.parse("dense(weight_var=2) > relu > dense(weight_var=2)", classes=2)
     run = Run(item.absorption, quick=True, store=Store(tmp_path))
-    means = np.asarray(item.starts_of(network, x, 12, 10, 0)["means"])
+    means = np.asarray(item.means_of(network, x, 12, 10, 0)["means"])
     found = item.times_of(run, "ReLU", str(network), x, 12, 10)
     for member in range(10):
         with torch.no_grad():

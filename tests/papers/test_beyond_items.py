@@ -16,7 +16,7 @@ import torch
 from firstguess_papers import beyond_frontier as frontier
 from firstguess_papers import beyond_imbalance as imbalance
 from firstguess_papers import moved_heads
-from firstguess_papers.beyond_frontier import Case, Found, ratio
+from firstguess_papers.beyond_frontier import Case, Numbers
 from firstguess_papers.beyond_imbalance import ARMS, MANY, PLAIN, PRIOR, RARE, TILTED, WEIGHTS
 from firstguess_papers.judging import Number
 from firstguess_papers.training_pieces import Arm
@@ -60,7 +60,7 @@ def test_squared_gradients_are_those_of_jacobians() -> None:
 
 def test_a_linear_network_has_no_bias_and_nonlinearity_one() -> None:
     network = Network.parse("2 x [dense > linear] > dense", classes=2)
-    found = frontier.measured(frontier.sampled(network, width=60, dimension=60, points=60, inits=20, seed=1))
+    found = frontier.numbers_of(frontier.sampled(network, width=60, dimension=60, points=60, inits=20, seed=1))
     for number in (found.one_plus_gamma, found.nonlinearity, found.gradients, found.law, found.kept):
         assert abs(number.value - 1.0) < 5 * number.error
         assert number.error < 0.1
@@ -77,11 +77,11 @@ def test_cases_are_those_of_the_settings() -> None:
             assert case.label.endswith(f"γ = {case.known.gamma:.3g}")
 
 
-def _found(gamma: float = 0.5, gradients: float = 1.0, nonlinearity: float = 1.5, law: float = 1.0) -> Found:
-    return Found(*(Number(v, 0.002) for v in (1 + gamma, gradients, nonlinearity, law, 1.0)))
+def _found(gamma: float = 0.5, gradients: float = 1.0, nonlinearity: float = 1.5, law: float = 1.0) -> Numbers:
+    return Numbers(*(Number(v, 0.002) for v in (1 + gamma, gradients, nonlinearity, law, 1.0)))
 
 
-def _frontier(tuned: Found, other: Found) -> list[str]:
+def _frontier(tuned: Numbers, other: Numbers) -> list[str]:
     network = Network.parse("dense > relu > dense")
     one = Case("leaky ReLU, slope", "tuned", network, Stand(0.5, 1.0, 1.5), True)
     two = replace(one, family="plain ReLU", label="plain", known=Stand(3.0, 1.0, 4.0), tuned=False)
@@ -97,7 +97,7 @@ def test_the_frontiers_checks_hold_and_fall() -> None:
     assert _frontier(_found(gamma=1.0, nonlinearity=2.0), right)[1:] == ["does not hold"] * 2
     assert _frontier(_found(gradients=2.0), right)[1] == "does not hold"
     assert _frontier(_found(), _found(3.0, 1.0, 3.3))[2] == "holds with a limit"
-    wide = Found(*(Number(n.value, 0.05) for n in vars(_found(3.0, 1.0, 3.3)).values()))
+    wide = Numbers(*(Number(n.value, 0.05) for n in vars(_found(3.0, 1.0, 3.3)).values()))
     assert _frontier(_found(), wide)[2] == "holds with a limit"  # 17 % off is not within 15 %, whatever the errors
 
 
@@ -153,7 +153,7 @@ def test_a_moved_head_changes_gamma_alone() -> None:
         return nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 10))
 
     piece = moved_heads.moved(make, images, 12, seed=9)
-    found = moved_heads.numbers(piece, ratio)
+    found = moved_heads.numbers(piece)
     for part in moved_heads.PARTS:
         kept = found.kept[part]
         assert abs(kept.value - (1 - part) ** 2) < 0.01 + 5 * kept.error

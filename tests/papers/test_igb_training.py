@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from firstguess_papers import igb_training
 from firstguess_papers.bias_mode import BiasModes, bias_modes, hand_overs
-from firstguess_papers.judging import Number, verdict
+from firstguess_papers.items import Verdict
+from firstguess_papers.judging import Check, Number, Truth, verdict
 from firstguess_papers.norm_geometry import descend
 from firstguess_papers.training_pieces import trained
 from paper_trainings import arm_of, around, tiny
@@ -21,6 +22,14 @@ _STEPS = [0, 1, 2, 5, 10, 20, 50, 100]
 
 
 # -- The bias mode
+
+
+def truths(checks: list[Check]) -> list[Truth]:
+    return [one.truth for one in checks]
+
+
+def judged(checks: list[Check]) -> Verdict:
+    return verdict(truths(checks))
 
 
 def test_the_bias_mode_of_a_linear_model_is_the_formula(tmp_path: Path) -> None:
@@ -91,11 +100,11 @@ def test_hand_overs_and_recalls_are_those_of_a_plain_loop(tmp_path: Path) -> Non
 def test_fig14_can_fail() -> None:
     low, high = [0.05, 0.05, 0.05, 0.1, 0.15, 0.3, 0.5, 0.7], [0.95, 0.95, 0.95, 0.9, 0.85, 0.75, 0.65, 0.7]
     split, even = arm_of(_STEPS, around(high), around(low)), arm_of(_STEPS, around([0.55] * 8), around([0.45] * 8))
-    assert verdict(igb_training.judged_small(split, even, 10)) == "holds"
-    assert verdict(igb_training.judged_small(even, split, 10)) == "does not hold"
-    assert verdict(igb_training.judged_small(split, split, 10)) == "does not hold"
+    assert judged(igb_training.judged_small(split, even, 10)) == "holds"
+    assert judged(igb_training.judged_small(even, split, 10)) == "does not hold"
+    assert judged(igb_training.judged_small(split, split, 10)) == "does not hold"
     few = arm_of(_STEPS, around(high, 5), around(low, 5))
-    assert verdict(igb_training.judged_small(few, even, 10)) == "not tested"  # five networks decide nothing
+    assert judged(igb_training.judged_small(few, even, 10)) == "not tested"  # five networks decide nothing
 
 
 def test_fig15_can_fail() -> None:
@@ -103,12 +112,12 @@ def test_fig15_can_fail() -> None:
     one, two = arm_of(_STEPS, swings, 1 - swings), arm_of(_STEPS, calm, 1.2 - calm)
     assert igb_training.handed(one) == Number(7.0, 0.0)
     assert igb_training.handed(one, last=3).value == 3.0
-    assert verdict(igb_training.judged_large(one, two)) == "holds"
-    assert verdict(igb_training.judged_large(two, one)) == "does not hold"
+    assert judged(igb_training.judged_large(one, two)) == "holds"
+    assert judged(igb_training.judged_large(two, one)) == "does not hold"
     none, some = Number(0.0), Number(3.0, 0.1)
-    assert verdict(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: some})) == "holds"
-    assert verdict(igb_training.thresholds({0.5: some, 1.5: some}, {1.5: none, 3.0: some})) == "does not hold"
-    assert verdict(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: none})) == "does not hold"
+    assert judged(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: some})) == "holds"
+    assert judged(igb_training.thresholds({0.5: some, 1.5: some}, {1.5: none, 3.0: some})) == "does not hold"
+    assert judged(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: none})) == "does not hold"
 
 
 def test_window_by_hand() -> None:
@@ -136,12 +145,12 @@ def test_window_and_ends_can_fail() -> None:
     assert widths[1].value == pytest.approx(2.0)
     assert widths[0].value < 0.5
     names = list(igb_training.ARMS)
-    assert igb_training.narrower(dict(zip(names, widths, strict=True))) == [True, True]
-    assert igb_training.narrower(dict(zip(names, widths[::-1], strict=True))) == [False, False]
+    assert truths(igb_training.narrower(dict(zip(names, widths, strict=True)))) == [True, True]
+    assert truths(igb_training.narrower(dict(zip(names, widths[::-1], strict=True)))) == [False, False]
     assert igb_training.best(narrow) == 1.0
-    assert igb_training.ends(wide, wide)[1] == [True, True]
-    assert igb_training.ends(wide, _by_rate({1.0: 0.7}))[1] == [False, True]
-    assert igb_training.ends(wide, _by_rate({1.0: 0.8}, gap=0.2))[1] == [True, False]
+    assert truths(igb_training.ends(wide, wide)) == [True, True]
+    assert truths(igb_training.ends(wide, _by_rate({1.0: 0.7}))) == [False, True]
+    assert truths(igb_training.ends(wide, _by_rate({1.0: 0.8}, gap=0.2))) == [True, False]
     assert math.isnan(igb_training.window_of(_by_rate({0.1: 0.5, 1.0: 0.8}, networks=5), 1.0, 10).error)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from firstguess_papers import mf_simulation as mf
 from firstguess_papers.claims import CLAIMS
-from firstguess_papers.judging import Number
+from firstguess_papers.judging import Number, average
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_phases import approach
 from firstguess_papers.mf_vit import EXPECTED, vit
@@ -59,7 +59,7 @@ def test_both_orders_of_averaging_give_the_exact_first_layers(dimensions: int | 
         for k, value in enumerate(row):
             if dimensions is not None and layer == 1 and k != mf.Q_AA:
                 continue
-            number = mf.mean(stats[:, layer, k])
+            number = average(stats[:, layer, k])
             assert abs(number.value - value) <= 5.5 * number.error, (layer, k, number)
 
 
@@ -67,7 +67,7 @@ def test_biases_are_shared_by_all_inputs_of_a_network():
     biased = mf.Setting("tanh", "tanh", 1.0, 0.3)
     stats = mf.simulate([biased], width=30, depth=0, members=range(400), seed=2, points=8, pairs=2)[:, 0, 0]
     for k, value in {mf.CENTER: 0.3, mf.SPREAD: 1.0, mf.Q_AA: 1.3, mf.Q_AB: 0.3}.items():
-        number = mf.mean(stats[:, k])
+        number = average(stats[:, k])
         assert abs(number.value - value) <= 5.5 * number.error, (k, number)
 
 

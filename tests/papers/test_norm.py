@@ -14,6 +14,7 @@ from firstguess_papers import norm, norm_batch, norm_depth, norm_large
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Item
 from firstguess_papers.judging import Number
+from firstguess_papers.mf_simulation import power_law
 from firstguess_papers.norm_models import Model, Place
 from firstguess_papers.registry import items
 from scipy import stats
@@ -96,7 +97,7 @@ def test_beyond_even_takes_the_noise_of_few_points_off() -> None:
 
 
 def test_exponent_of_a_power_law() -> None:
-    found = norm_depth.exponent(Number(2.0, 0.02), Number(0.5, 0.005), 16.0)
+    found, _ = power_law((3.0, 48.0), (Number(2.0, 0.02), Number(0.5, 0.005)))
     assert found.value == pytest.approx(-0.5)
     assert found.error == pytest.approx(0.01 * np.sqrt(2) / np.log(16))
 

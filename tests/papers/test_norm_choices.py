@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from firstguess_papers import norm_geometry, norm_selection
-from firstguess_papers.judging import verdict
 from firstguess_papers.norm_geometry import Motion, descend, lazily
 from firstguess_papers.norm_selection import Choice, choose
 from paper_trainings import arm_of, tiny
@@ -68,10 +67,13 @@ def test_times_of_moving_and_turning() -> None:
 
 
 def test_geometry_can_fail() -> None:
-    first, last = {"ReLU": _motion(5.0, 150.0)}, {"ReLU": _motion(150.0, 5.0)}
-    assert verdict(norm_geometry.judged(first), within=norm_geometry.judged(first, 2.0)) == "holds"
-    assert verdict(norm_geometry.judged(last)) == "does not hold"
-    assert norm_geometry.judged({"few": _motion(5.0, 150.0, 4)}) == [None]
+    def verdicts(move: float, turn: float, networks: int = 12) -> list[str]:
+        seen, known = {"ReLU": _motion(move, turn, networks)}, {"ReLU": _motion(5.0, 150.0, networks)}
+        return [entry.verdict for entry in norm_geometry.judged(seen, known)]
+
+    assert verdicts(5.0, 150.0) == ["holds", "holds"]
+    assert verdicts(150.0, 5.0) == ["does not hold", "does not hold"]
+    assert verdicts(5.0, 150.0, 4) == ["not tested", "not tested"]
 
 
 def test_geometry_runs_tiny(tmp_path: Path) -> None:
@@ -118,11 +120,9 @@ def test_selection_can_fail() -> None:
 
     one = next(iter(_candidates().values()))
     greedy, fair = choice(0.5, 0.6), choice(0.1, 0.8)
-    assert norm_selection.judged(one, greedy, fair) == [True, True]
-    assert norm_selection.judged(one, fair, greedy) == [False, False]
-    assert verdict(norm_selection.judged(one, fair, greedy)[:1]) == "does not hold"
     few = Choice(*(np.array([0.5, 0.4]) for _ in range(4)))
-    assert norm_selection.judged(one, few, few) == [None, None]
+    for pair, truth in (((greedy, fair), True), ((fair, greedy), False), ((few, few), None)):
+        assert [found.truth for found in norm_selection.judged(one, *pair)] == [truth, truth]
 
 
 def test_selection_runs_tiny(tmp_path: Path) -> None:

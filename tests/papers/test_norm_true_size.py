@@ -125,7 +125,7 @@ def test_kaiming_keeps_its_variances() -> None:
 def test_one_network_is_read_as_a_plain_loop_does() -> None:
     net = Swin((2, 2), 8, (2, 4), 7, 64, 5)
     x = IMAGES.float().repeat(20, 1, 1, 1) + torch.randn(120, 3, 64, 64, generator=torch.Generator().manual_seed(4))
-    found = norm_large.measured(net, x, ("before", "after"), "Kaiming", 9)
+    found = norm_large.measure_places(net, x, ("before", "after"), "Kaiming", 9)
     weights = net.draw("Kaiming", 9)
     for index, place in enumerate(("before", "after")):
         u = net.logits(x, weights, place).double().numpy()  # type: ignore[arg-type] # all at once; `measured` cuts
@@ -156,5 +156,5 @@ def test_the_full_item_goes_through_with_small_networks(tmp_path: Path, monkeypa
     record = run_item(norm_large.fig_g9, tmp_path)
     assert record.status == "done", record.reason
     assert [entry.claim for entry in record.entries] == ["N10", "N10"]
-    assert "Swin-L, norm after, the library's own" in record.entries[0].measured
+    assert "Swin-L norm after, the library's own" in record.entries[0].measured
     assert len(list((tmp_path / "full/norm/fig-g9/pieces").iterdir())) == 24 + 16 + 10

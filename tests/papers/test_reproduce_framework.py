@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from firstguess_papers import claims, judging, ledger, records, registry
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Entry, Item, Outcome, item
-from firstguess_papers.judging import Number, above, below, check, claimed, entry, same, verdict
+from firstguess_papers.judging import UNKNOWN, Number, above, below, check, claimed, each, entry, same, verdict
+from firstguess_papers.measured import Claim, measured
 from firstguess_papers.running import Missing, Run
 
 from firstguess.base.errors import InvalidInput
@@ -404,3 +406,56 @@ def test_items_that_are_data_know_the_file_they_are_written_in() -> None:
     """Which commit fixed an item's checks is asked of that file, not of the machinery."""
     function = inspect.unwrap(registry.items()["igb/fig5"].function)
     assert Path(inspect.getsourcefile(function) or "").name == "igb.py"
+
+
+def test_of_many_numbers_the_worst_is_said_and_those_that_fail_are_named() -> None:
+    numbers = [Number(k / 10, 1e-4) for k in range(8)]
+    labels = [f"depth {k}" for k in range(8)]
+    one = check("γ", numbers, near=0.0, room=0.55, at=labels)
+    assert (one.truth, one.found, one.fails) == (False, "at worst 0.70000 ± 0.00010 (depth 7)", "depth 6, depth 7")
+    grows = check("γ", numbers[:2], above=[0.05, 0.05], than="before", at=labels[:2])
+    assert grows.found == "0.00000 ± 0.00010 against 0.05 (depth 0), 0.10000 ± 0.00010 against 0.05 (depth 1)"
+    low = check("γ", numbers, above=0.05, at=labels)
+    assert (low.found, low.fails) == ("at worst 0.00000 ± 0.00010 (depth 0)", "depth 0")
+    found = claimed("I4", "all of them", [one, check("γ", numbers[0], below=1.0)])
+    assert found.why == "not so: γ (depth 6, depth 7)"
+
+
+def test_an_exact_number_needs_no_error() -> None:
+    assert check("line", 1.2, above=1.0).found == "1.2"
+    assert check("line", 1.2, near=1.0, room=0.1).truth is False
+
+
+def test_a_claim_over_several_sets_of_sizes_names_the_set_that_fails(tmp_path: Path) -> None:
+    toy = measured(
+        "beyond/toy-claim", "A toy", "§4", about="{width} wide", quick=dict(width=2), full=dict(width=2),
+        seconds=(1, 1), charts=lambda _: {}, quantities=lambda c: {"g": Number(c.width / 10, 1e-4)},
+        tests=[Claim("I4", "γ at {width}", lambda c: [check("ReLU", c.g, above=0.25)], otherwise="too narrow")],
+    )  # fmt: skip
+    run = Run(toy, quick=True, store=Store(tmp_path))
+    (alone,) = toy.function(run).entries
+    assert (alone.statement, alone.why) == ("γ at 2: ReLU above 0.25", "too narrow: ReLU")
+    two = replace(toy, quick=(dict(width=2), dict(width=3)))
+    (both,) = two.function(Run(two, quick=True, store=Store(tmp_path))).entries
+    assert (both.why, both.verdict) == ("too narrow: ReLU, width 2", "does not hold")
+    assert "ReLU, width 3: 0.30000 ± 0.00010" in both.measured
+
+
+def test_many_checks_are_counted_and_a_number_that_decides_nothing_is_said() -> None:
+    """13 names would be a statement that nobody reads; an accuracy that nobody has learnt is shown, not judged."""
+    numbers = {f"network {k}": Number(1.0, 0.01) for k in range(13)}
+    found = claimed("I4", "γ", each(numbers, above=0.5))
+    assert found.statement == "γ: each of 13 above 0.5"
+    assert found.verdict == "holds"
+    idle = claimed("I4", "accuracy", [check("held out", Number(0.1, 0.01), above=0.5, decided=False)], undecided="idle")
+    assert (idle.verdict, idle.measured, idle.why) == ("not tested", "held out: 0.100 ± 0.010", "idle")
+    assert claimed("I4", "steps", each({"Adam": UNKNOWN}, above=1.0)).measured == "Adam: unknown"
+
+
+def test_a_quantity_that_would_be_hidden_is_refused(tmp_path: Path) -> None:
+    toy = measured(
+        "beyond/toy-hidden", "A toy", "§4", about="{width} wide", quick=dict(width=2), full=dict(width=2),
+        seconds=(1, 1), charts=lambda _: {}, quantities=lambda _: {"known": 1},
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match="other names for quantities, but got known"):
+        toy.function(Run(toy, quick=True, store=Store(tmp_path)))

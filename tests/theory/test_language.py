@@ -140,6 +140,14 @@ def test_bad_input_is_one_clear_line() -> None:
             ),
             "a coincidence of at least",
         ),
+        (lambda: fg.predict(tied.format("layernorm"), inputs=fg.Tokens(length=8), classes=300, points=10**9),
+         "at most 7812496 positions in all, which take 2 GB, but got 1000000000: 2.6e.02 GB"),
+        (lambda: fg.predict(
+            "embed(1, vocabulary=300) > positions(3) > unembed", data=ids(4000, 8), classes=300,
+            width=20_000,
+        ), "at most 8328 positions in all"),
+        (lambda: fg.Tokens(length=8, frequencies=[[0.5, 0.5]]), "a list of numbers from 0 on"),
+        (lambda: fg.predict(tied.format("layernorm"), data=x, classes=300, width=16).guesses.null(0), "at least 1"),
         (lambda: fg.predict("patches(4) > unembed", data=np.random.default_rng(0).normal(size=(4, 1, 8, 8))), "embed"),
     ):  # fmt: skip
         with pytest.raises(fg.FirstguessError, match=words) as caught:

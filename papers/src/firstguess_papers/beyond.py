@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,11 +13,12 @@ import numpy as np
 import firstguess as fg
 from firstguess import FirstguessError, figures
 from firstguess_papers import library
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, entry, same, stated
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, same
+from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import DEPTHS, PLACES, network
-from firstguess_papers.running import Missing, Run
-from firstguess_papers.tables import columns, largest, law_panel, row, std
+from firstguess_papers.running import Missing
+from firstguess_papers.tables import deep, largest, law_panel, row, std
 
 if TYPE_CHECKING:
     from firstguess import Measurement, Prediction
@@ -24,109 +26,97 @@ if TYPE_CHECKING:
 ROOM = 0.03  # of the standard deviation of G₀: the kernel is for infinite width
 NETWORKS = {
     "ReLU, 1 layer": "dense(weight_var=2) > relu > dense(weight_var=2)",
-    "ReLU, 4 layers": "4 x [dense(weight_var=2) > relu] > dense(weight_var=2)",
-    "tanh, 4 layers": "4 x [dense(weight_var=2) > tanh] > dense(weight_var=2)",
-    "LayerNorm before ReLU, 4": "4 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)",
-    "LayerNorm after ReLU, 4": "4 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)",
-    "BatchNorm before ReLU, 4": "4 x [dense(weight_var=2) > batchnorm > relu] > dense(weight_var=2)",
+    "ReLU, 4 layers": deep("relu", 4),
+    "tanh, 4 layers": deep("tanh", 4),
+    "LayerNorm before ReLU, 4": deep("layernorm > relu", 4),
+    "LayerNorm after ReLU, 4": deep("relu > layernorm", 4),
+    "BatchNorm before ReLU, 4": deep("batchnorm > relu", 4),
 }
-SERIES = ("networks", "kernel", "closed form, mean and variance of the data", "closed form, random data")
+SERIES = {
+    "networks": "std", "kernel": "kernel", "closed form, mean and variance of the data": "closed_form",
+    "closed form, random data": "random",
+}  # fmt: skip
 DATA = {"digits": "digits", "MNIST": "mnist:test", "CIFAR-10": "cifar10:test"}
 
 
-@item(
-    "beyond/readings",
-    "Closed form, kernel and networks on digits, MNIST and CIFAR-10",
-    claims=("B1",),
-    where="theory.md §6",
+def _cells(c: Found) -> dict[Any, Cell]:
+    """The networks on those data sets that are there."""
+    data: dict[str, Any] = {}
+    notes: list[str] = []
+    for name, spec in DATA.items():
+        try:
+            data[name] = c.run.data(spec, points=c.n)
+        except Missing as missing:
+            notes.append(f"without {name}: {missing}")
+    if not data:
+        raise Missing("; ".join(notes))
+    c.known |= {"data": data, "notes": notes}
+    return {(label, name): Cell(fg.Network.parse(text, classes=2), x)
+            for name, x in data.items() for label, text in NETWORKS.items()}  # fmt: skip
+
+
+def _read_three_ways(c: Found, label: str, name: str) -> dict[str, Number]:
+    """std of G₀: measured, and by all three readings."""
+    text, x = NETWORKS[label], c.data[name]
+    net = fg.Network.parse(text, classes=2)
+
+    def compute() -> dict[str, float]:
+        law: Any = fg.predict(net, data=x, draws=c.draws, seed=c.run.seed).guesses
+        return {"std": law.std(), "error": law.standard_error("std")}
+
+    kernel = c.run.piece({"kernel": text, "data": x.hash, "draws": c.draws}, compute, label=f"kernel, {label}")
+    return {
+        "std": std(c[label, name]),
+        "kernel": Number(kernel["std"], kernel["error"]),
+        "closed_form": Number(fg.predict(net, inputs=fg.Inputs.of_data(x), points=c.n).guesses.std()),
+        "random": Number(fg.predict(net, points=c.n).guesses.std()),
+    }
+
+
+def _judge_readings(c: Found) -> list[Entry]:
+    def missed(words: str) -> Check:
+        column = SERIES[words]
+        off = sum(same(one["std"], one[column], room=ROOM) is False for one in c.readings.values())
+        most = max(abs(one["std"].value - one[column].value) for one in c.readings.values())
+        return Check(words, f"off by more than {ROOM} somewhere", bool(off), f"off in {off}, at most by {most:.3f}")
+
+    _, _, of_data, random = SERIES
+    return [claimed(
+        "B1", f"std of G₀ of {len(c.readings)} networks and data sets",
+        [*(check(f"{label.replace(',', '')}, {name}", one["std"], near=one["kernel"], room=ROOM,
+                 than="the kernel's") for (label, name), one in c.readings.items()), missed(random)],
+        within=[missed(of_data)],
+        limit="the closed form is as good here, once it is told the mean and variance of the data",
+        otherwise=f"not so at width {c.width}",
+    )]  # fmt: skip
+
+
+readings = measured(
+    "beyond/readings", "Closed form, kernel and networks on digits, MNIST and CIFAR-10", "theory.md §6", claims=("B1",),
     needs=("digits", "mnist", "cifar10"),
     about="Six networks of width {width}, two classes, {n} points of each data set (those that are there), "
     "standardized; {inits} networks each, {draws} draws of the kernel's law.",
     quick=dict(width=300, n=200, inits=200, draws=5000),
     full=dict(width=1000, n=500, inits=400, draws=20_000),
     seconds=(15, 110),
-)
-def readings(run: Run) -> Outcome:
-    """B1: std of G₀ by all three readings; which of the two predictions agrees with networks."""
-
-    width, n, inits, draws = run.take("width n inits draws")
-    rows: list[dict[str, Any]] = []
-    notes: list[str] = []
-    panels: dict[str, list[library.Dot]] = {}
-    right: dict[str, list[Truth]] = {key: [] for key in SERIES[1:]}
-    for name, spec in DATA.items():
-        try:
-            x = run.data(spec, points=n)
-        except Missing as missing:
-            notes.append(f"without {name}: {missing}")
-            continue
-        found: dict[str, list[Number]] = {key: [] for key in SERIES}
-        for label, text in NETWORKS.items():
-            net = fg.Network.parse(text, classes=2)
-            m = run.measure(net, x, inits=inits, width=width, probe="output", label=f"{label} on {name}")
-            key = {"kernel": text, "data": x.hash, "draws": draws}
-            kernel = run.piece(key, lambda net=net, x=x: _kernel(net, x, draws, run.seed), label=f"kernel, {label}")
-            closed = fg.predict(net, inputs=fg.Inputs.of_data(x), points=n).guesses.std()
-            random = fg.predict(net, points=n).guesses.std()
-            numbers = (std(m), Number(kernel["std"], kernel["error"]), Number(closed), Number(random))
-            for values, number in zip(found.values(), numbers, strict=True):
-                values.append(number)
-            more = {"kernel": kernel["std"], "kernel_error": kernel["error"], "closed_form": closed, "random": random}
-            rows.append(row(label, m, data=name, width=width, **more))
-        seen = found["networks"]
-        for key, checks in right.items():
-            checks += [same(one, other, room=ROOM) for one, other in zip(seen, found[key], strict=True)]
-        panels[name] = [
-            library.Dot(label, key, v.value, v.error)
-            for key, values in found.items()
-            for label, v in zip(NETWORKS, values, strict=True)
-        ]
-    if not rows:
-        raise Missing("; ".join(notes))
-    names = [f"{r['name']} on {r['data']}" for r in rows]
-    off = {key: [name for name, ok in zip(names, checks, strict=True) if ok is False] for key, checks in right.items()}
-    columns_of = dict(zip(SERIES[1:], ("kernel", "closed_form", "random"), strict=True))
-    said = "; ".join(
-        f"{key}: off in {len(off[key])}, at most by {max(abs(r['std'] - r[column]) for r in rows):.3f}"
-        for key, column in columns_of.items()
-    )
-    chart = library.dots_chart(
-        panels,
+    cells=_cells,
+    quantities=lambda c: {"readings": {key: _read_three_ways(c, *key) for key in c.cells}},
+    judge=_judge_readings,
+    table="readings",
+    rows=lambda c, label, name: {"data": name, "width": c.width, "kernel": c.readings[label, name]["kernel"]} | {
+        what: c.readings[label, name][what].value for what in ("closed_form", "random")
+    },
+    charts=lambda c: {"readings": library.dots_chart(
+        {name: [library.Dot(label, words, *c.readings[label, name][column])
+                for words, column in SERIES.items() for label in NETWORKS] for name in c.data},
         title="Spread of guesses on real data: networks, and three readings of them",
-        subtitle=[
-            f"Standard deviation of the fraction of one of two classes, {n} points; networks of width {width}, ± 2 "
-            "standard errors"
-        ],
-        x_title="Standard deviation of a guess fraction",
-        x_domain=(0.0, 0.5),
-        width=300,
-    )
-    return Outcome(
-        [
-            entry(
-                "B1",
-                f"std of G₀ of networks within {ROOM} of the kernel's for all networks and data, while the law for "
-                "random data misses by more in at least one case; without a limit also: the closed form that starts "
-                "from the data's mean and variance misses",
-                f"{len(rows)} cases, {said}",
-                [*right[SERIES[1]], bool(off[SERIES[3]])],
-                within=[bool(off[SERIES[2]])],
-                limit="the closed form is as good here, once it is told the mean and variance of the data",
-                otherwise=f"not within {ROOM} of the kernel at width {width}: {', '.join(off[SERIES[1]]) or 'none'}; "
-                f"the law for random data is off in {len(off[SERIES[3]])}",
-            )
-        ],
-        {"readings": columns(rows)},
-        {"readings": chart},
-        notes,
-        holds={"readings": Holds("On real data the kernel reading is right where the law for random data is not")},
-    )
-
-
-def _kernel(net: Any, x: Any, draws: int, seed: int) -> dict[str, float]:
-
-    law: Any = fg.predict(net, data=x, draws=draws, seed=seed).guesses
-    return {"std": law.std(), "error": law.standard_error("std")}
+        subtitle=[f"Standard deviation of the fraction of one of two classes, {c.n} points; networks of width "
+                  f"{c.width}, ± 2 standard errors"],
+        x_title="Standard deviation of a guess fraction", x_domain=(0.0, 0.5), width=300,
+    )},
+    holds={"readings": Holds("On real data the kernel reading is right where the law for random data is not")},
+    notes=lambda c: c.known["notes"],
+)  # fmt: skip
 
 
 WIDTH, DIMENSION = 100, 1000
@@ -153,7 +143,7 @@ class Panel:
     def known(self) -> Number:
         """The standard deviation that is predicted at this size, with the chain's error or what is left out."""
         if self.finite is None or self.finite.finite_size is None:
-            return Number(math.nan, math.nan)
+            return UNKNOWN
         size, law = self.finite.finite_size, self.finite.guesses
         own = math.hypot(size.error, size.next_order) * min(size.std / law.std(), 1.0)
         return Number(law.std(), math.hypot(own, _sampled(law, "std")))
@@ -185,98 +175,56 @@ class Panel:
     def covered(self) -> bool:
         return self.finite is not None
 
-    def words(self) -> str:
-        """Predicted at infinite size, at this one, measured, z."""
-        at = f"{self.known.value:.4f}" if self.covered else "not covered"
-        z = f" (z = {self.z_finite:+.1f})" if self.covered else ""
-        return f"{self.name} {self.infinite.guesses.std():.4f}, {at}, {std(self.measured)}{z}"
-
-
-@item(
-    "beyond/finite-size",
-    "The norm paper's headline figure, with the theory at its own width and dimension",
-    claims=("B9",),
-    where="theory.md §12",
-    about="No norm, BatchNorm and LayerNorm before and after ReLU, 1 and 20 hidden layers of 100, Kaiming; blobs "
-    "({blobs}) of {n} points in 1000 dimensions, one batch; {inits} networks a panel and blob.",
-    quick=dict(n=300, blobs=1, inits=200),
-    full=dict(n=1000, blobs=4, inits=300),
-    seconds=(40, 260),
-)
-def finite_size(run: Run) -> Outcome:
-    """B9: std of G₀ and E max G in ten panels against both theories."""
-
-    n, blobs, inits = run.take("n blobs inits")
-    panels = [_panel(run, place, depth, n, blobs, inits) for depth in DEPTHS for place in PLACES]
-    known = [p for p in panels if p.covered]
-    off = [p for p in known if abs(p.z_infinite) > SIGMAS]
-    right = [p for p in known if abs(p.z_finite) <= SIGMAS]
-    said = f"Random data, {n:,} points; layers of {WIDTH}, {blobs * inits:,} networks a panel, no free parameter."
-    laws = figures.panels_chart(
-        [
-            law_panel(
-                p.name,
-                p.measured,
-                theory={INFINITE: p.infinite} | ({FINITE: p.finite} if p.finite is not None else {}),
-                note=f"std {std(p.measured)}" + (f", z = {p.z_finite:+.1f}" if p.covered else ", not covered"),
-            )
-            for p in panels
-        ],
-        title=f"At width {WIDTH} the theory has {len(right)} of {len(known)} panels right, at infinite width "
-        f"{len(known) - len(off)}",
-        subtitle=[f"{said} Right: std of the share of a class within {SIGMAS:g} standard errors."],
-        columns=len(PLACES),
-        width=200,
-    )
-    dots: dict[str, list[library.Dot]] = {}
-    for depth in DEPTHS:
-        here = [p for p in panels if p.depth == depth]
-        found = [library.Dot(p.place, "networks", std(p.measured).value, std(p.measured).error) for p in here]
-        found += [library.Dot(p.place, FINITE, p.known.value) for p in here if p.covered]
-        found += [library.Dot(p.place, INFINITE, p.infinite.guesses.std()) for p in here]
-        dots[f"{depth} hidden layer{'s' if depth > 1 else ''}"] = found
-    spreads = library.dots_chart(
-        dots,
-        title=stated(
-            (len(right) == len(known) and bool(off)) or None,
-            "What infinite width misses, finite width and dimension give",
-            "The spread of guesses: networks, and theory at two sizes",
-        ),
-        subtitle=[f"{said} Bars: ± 2 standard errors."],
-        x_title="Standard deviation of the share of a class",
-        x_domain=(0.0, 0.5),
-        width=380,
-    )
-    return Outcome(
-        [judge(panels)],
-        {"panels": columns([_row(p) for p in panels])},
-        {"laws": laws, "spreads": spreads},
-        [f"{p.name} has no prediction at this size: {p.why}" for p in panels if not p.covered],
-    )
-
 
 def judge(panels: Sequence[Panel]) -> Entry:
     """B9: every panel within 3 standard errors at its own size, and not all of them at infinite size."""
-    must: list[Truth] = [abs(p.z_finite) <= SIGMAS for p in panels if p.covered]
-    must.append(any(abs(p.z_infinite) > SIGMAS for p in panels))
-    shares: list[Truth] = [abs(p.z_largest) <= SIGMAS for p in panels if p.covered]
-    missing = [p.name for p in panels if not p.covered]
-    off = [p.name for p in panels if p.covered and abs(p.z_finite) > SIGMAS]
-    rest = [p.name for p in panels if p.covered and abs(p.z_largest) > SIGMAS]
-    worst = max((abs(p.z_finite) for p in panels if p.covered), default=math.nan)
+    known = [p for p in panels if p.covered]
     beyond = sum(abs(p.z_infinite) > SIGMAS for p in panels)
-    return entry(
-        "B9",
-        f"std of G₀ of the norm paper's ten panels (width {WIDTH}, 1 and 20 layers, {DIMENSION} dimensions) is within "
-        f"{SIGMAS:g} standard errors of the prediction at that width and dimension, where the prediction at infinite "
-        "size is not in at least one; without a limit: all ten are covered, and so is E max G",
-        "infinite, finite, measured: " + "; ".join(p.words() for p in panels),
-        must,
-        within=[not missing, *shares],
-        headline=f"largest |z| {worst:.1f}; at infinite size {beyond} of {len(panels)} are beyond {SIGMAS:g}",
-        limit=f"not covered: {', '.join(missing)}" if missing else f"E max G is off: {', '.join(rest)}",
-        otherwise=f"off: {', '.join(off) or 'none, and infinite size is right as well'}",
-    )
+    close = f"within {SIGMAS:g} standard errors"
+    at_this = f"width {WIDTH} and {DIMENSION} dimensions"
+    return claimed(
+        "B9", f"std of G₀ of the norm paper's ten panels and what theory says at {at_this}",
+        [*(Check(p.name, close, abs(p.z_finite) <= SIGMAS, f"{std(p.measured)} against {p.known.value:.4f}, "
+                 f"z = {p.z_finite:+.1f} (infinite size {p.infinite.guesses.std():.4f})") for p in known),
+         Check("infinite size", f"beyond {SIGMAS:g} in at least one", beyond > 0, f"in {beyond} of {len(panels)}")],
+        within=[*(Check(p.name, "covered", False, f"{std(p.measured)}, {p.why}") for p in panels if not p.covered),
+                *(Check(f"E max G, {p.name}", close, abs(p.z_largest) <= SIGMAS, f"z = {p.z_largest:+.1f}")
+                  for p in known)],
+        headline=f"largest |z| {max((abs(p.z_finite) for p in known), default=math.nan):.1f}; at infinite size "
+        f"{beyond} of {len(panels)} are beyond {SIGMAS:g}",
+        limit="off" if len(known) == len(panels) else "not covered", otherwise="off",
+    )  # fmt: skip
+
+
+def _charts(c: Found) -> dict[str, Any]:
+    known = [p for p in c.panels if p.covered]
+    here, far = sum(abs(p.z_finite) <= SIGMAS for p in known), sum(abs(p.z_infinite) <= SIGMAS for p in known)
+    said = f"Random data, {c.n:,} points; layers of {WIDTH}, {c.blobs * c.inits:,} networks a panel, no free parameter."
+
+    def dots(p: Panel) -> list[library.Dot]:
+        at_this = [library.Dot(p.place, FINITE, p.known.value)] if p.covered else []
+        seen = library.Dot(p.place, "networks", *std(p.measured))
+        return [seen, *at_this, library.Dot(p.place, INFINITE, p.infinite.guesses.std())]
+
+    series = ["networks", FINITE, INFINITE]
+    return {
+        "laws": figures.panels_chart(
+            [law_panel(p.name, p.measured, theory={INFINITE: p.infinite} | ({FINITE: p.finite} if p.covered else {}),
+                       note=f"std {std(p.measured)}" + (f", z = {p.z_finite:+.1f}" if p.covered else ", not covered"))
+             for p in c.panels],
+            title=f"At width {WIDTH} the theory has {here} of {len(known)} panels right, at infinite width {far}",
+            subtitle=[f"{said} Right: std of the share of a class within {SIGMAS:g} standard errors."],
+            columns=len(PLACES), width=200,
+        ),
+        "spreads": library.dots_chart(
+            {f"{depth} hidden layer{'s' if depth > 1 else ''}": sorted(
+                (dot for p in c.panels if p.depth == depth for dot in dots(p)), key=lambda dot: series.index(dot.series)
+            ) for depth in DEPTHS},
+            title="The spread of guesses: networks, and theory at two sizes",
+            subtitle=[f"{said} Bars: ± 2 standard errors."],
+            x_title="Standard deviation of the share of a class", x_domain=(0.0, 0.5), width=380,
+        ),
+    }  # fmt: skip
 
 
 def _sampled(law: Any, what: Literal["std", "expected_max"]) -> float:
@@ -286,50 +234,25 @@ def _sampled(law: Any, what: Literal["std", "expected_max"]) -> float:
     return law.standard_error(what) if isinstance(law, EmpiricalGuesses) else 0.0
 
 
-def _panel(run: Run, place: str, depth: int, n: int, blobs: int, inits: int) -> Panel:
+def _panel(c: Found, place: str, depth: int) -> Panel:
     """Networks on some blobs (the theory is for random ones), and both predictions."""
-
     text = network(place, depth)
-    found = [
-        run.measure(
-            text,
-            fg.data.blob(n, DIMENSION, seed=run.seed + k),
-            inits=inits,
-            width=WIDTH,
-            classes=2,
-            probe="output",
-            seed=run.seed + k,
-            label=f"{place}, {depth} layers, blob {k + 1}",
-        )
-        for k in range(blobs)
-    ]
+    found = [c[place, depth, k] for k in range(c.blobs)]
     fractions = np.concatenate([m.guesses.fractions for m in found])
-    measured = replace(found[0], guesses=fg.EmpiricalGuesses(fractions, n, run.seed))
-    infinite = fg.predict(text, points=n)
+    pooled = replace(found[0], guesses=fg.EmpiricalGuesses(fractions, c.n, c.run.seed))
+
+    def compute() -> dict[str, str]:
+        p = fg.predict(text, width=WIDTH, inputs=fg.Inputs(dimension=DIMENSION), points=c.n, seed=c.run.seed)
+        return {"prediction": json.dumps(replace(p, seconds=0.0).to_dict())}
+
     finite, why = None, ""
     try:
-        kept: Mapping[str, Any] = run.piece(
-            {"finite": text, "width": WIDTH, "dimension": DIMENSION, "points": n, "rules": 2},
-            lambda: {"prediction": _written(text, n, run.seed)},
-            label=f"theory, {place}, {depth} layers",
-        )
-        finite = fg.Prediction.from_dict(_read(kept["prediction"]))
+        key = {"finite": text, "width": WIDTH, "dimension": DIMENSION, "points": c.n, "rules": 2}
+        kept = c.run.piece(key, compute, label=f"theory, {place}, {depth} layers")
+        finite = fg.Prediction.from_dict(json.loads(str(kept["prediction"])))
     except FirstguessError as error:
         why = str(error)
-    return Panel(place, depth, measured, infinite, finite, why)
-
-
-def _written(text: str, n: int, seed: int) -> str:
-    import json
-
-    p = fg.predict(text, width=WIDTH, inputs=fg.Inputs(dimension=DIMENSION), points=n, seed=seed)
-    return json.dumps(replace(p, seconds=0.0).to_dict())
-
-
-def _read(text: Any) -> dict[str, Any]:
-    import json
-
-    return json.loads(str(text))
+    return Panel(place, depth, pooled, fg.predict(text, points=c.n), finite, why)
 
 
 def _row(p: Panel) -> dict[str, Any]:
@@ -339,3 +262,27 @@ def _row(p: Panel) -> dict[str, Any]:
         more |= {"finite": p.known.value, "finite_error": p.known.error, "z_finite": p.z_finite, "way": size.way}
         more |= {"finite_largest": p.finite.guesses.expected_max(), "z_largest": p.z_largest}
     return row(p.place, p.measured, depth=p.depth, **more)
+
+
+finite_size = measured(
+    "beyond/finite-size", "The norm paper's headline figure, with the theory at its own width and dimension",
+    "theory.md §12", claims=("B9",),
+    about="No norm, BatchNorm and LayerNorm before and after ReLU, 1 and 20 hidden layers of 100, Kaiming; blobs "
+    "({blobs}) of {n} points in 1000 dimensions, one batch; {inits} networks a panel and blob.",
+    quick=dict(n=300, blobs=1, inits=200),
+    full=dict(n=1000, blobs=4, inits=300),
+    seconds=(40, 260),
+    measure={"width": WIDTH, "classes": 2},
+    cells=lambda c: {
+        (place, depth, k): Cell(network(place, depth), fg.data.blob(c.n, DIMENSION, seed=c.run.seed + k),
+                                {"seed": c.run.seed + k})
+        for depth in DEPTHS for place in PLACES for k in range(c.blobs)
+    },
+    quantities=lambda c: {"panels": [_panel(c, place, depth) for depth in DEPTHS for place in PLACES]},
+    judge=lambda c: [judge(c.panels)],
+    table="",
+    tables=lambda c: {"panels": [_row(p) for p in c.panels]},
+    charts=_charts,
+    holds={"spreads": Holds("What infinite width misses, finite width and dimension give")},
+    notes=lambda c: [f"{p.name} has no prediction at this size: {p.why}" for p in c.panels if not p.covered],
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess import Network
-from firstguess_papers.beyond_frontier import ratio
+from firstguess.data import two_blobs
+from firstguess_papers.beyond_adam import starts_of
 from firstguess_papers.charts import lines
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, Truth, above, all_of, check, claimed
 from firstguess_papers.library import Tangent, absorption_of, scalar_tangent, steps_to
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
+from firstguess_papers.tables import ratio
 from firstguess_papers.training_pieces import SEEDS, Array, trained
 
 if TYPE_CHECKING:
@@ -80,42 +83,6 @@ def scaled_time(tangent: Tangent) -> float:
     return small * absorption_of(tangent, lr=small / tangent.bias_mode(), level=LEVEL).median
 
 
-@item(
-    "beyond/absorption",
-    "How long bias lasts, in closed form and in networks",
-    claims=("B6",),
-    where="theory.md §7",
-    about="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: {cases} networks of width {width}, "
-    "{points} points of two blobs of that dimension, all of them at every step, ηλ = 0.2, {inits} networks each, of "
-    "ReLU networks {more} times as many.",
-    quick=dict(cases=3, width=100, points=60, inits=10, more=1),
-    full=dict(cases=6, width=300, points=100, inits=24, more=4),
-    seconds=(15, 120),
-)  # fmt: skip
-def absorption(run: Run) -> Outcome:
-    """B6: times measured over predicted ones; times and signal over depth."""
-    from firstguess.data import two_blobs
-
-    width, points, inits, more, cases = run.take("width points inits more cases")
-    cases = dict(list(CASES.items())[:cases])
-    x = two_blobs(points // 2, width, seed=run.seed)
-    parts = {name: more if "ReLU" in name else 1 for name in cases}
-    found = {name: times_of(run, name, text, x, width, inits, parts[name]) for name, text in cases.items()}
-    tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
-    depths = [_depth_row(phase, depth, t) for phase, by in tangents.items()
-              for depth, t in zip(DEPTHS, by, strict=True)]  # fmt: skip
-    return Outcome(
-        judged(found, tangents),
-        {"times": columns([_row(name, times) for name, times in found.items()]), "depths": columns(depths)},
-        charts(depths),
-        ["Times by the closed form are from the networks' own mean logits at the start; its rate has no free number."],
-        {
-            "depths": Holds("Ordered networks absorb bias in a time linear in depth", entries=(1,)),
-            "signal": Holds("What vanishes in ordered networks is the signal", entries=(1,)),
-        },
-    )
-
-
 def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int, parts: int = 1) -> Times:
     """Of `parts` times `inits` networks, each part with a seed of its own."""
     network = Network.parse(text, classes=2)
@@ -130,26 +97,17 @@ def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int, pa
     for part in range(parts):
         seed = run.seed + SEEDS * part
         key = {"starts": text, "data": x.hash, "width": width, "inits": inits} | ({"seed": seed} if part else {})
-        compute = partial(starts_of, network, x, width, inits, seed)
+        compute = partial(means_of, network, x, width, inits, seed)
         means.append(np.asarray(run.piece(key, compute, label=f"starts of {name}")["means"], dtype=np.float64))
     spread = float(np.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0)))
     known = steps_to(LEVEL, np.concatenate(means), spread, RATE)
     return Times(np.minimum(steps, float(looks[-1])), known, float(np.isfinite(steps).mean()))
 
 
-def starts_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Piece:
+def means_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Piece:
     """The mean over the data of f₁ − f₀, of every member before training."""
-    import torch
-
-    from firstguess_papers.library import build
-
-    points = torch.from_numpy(np.array(x.x, dtype=np.float32))
-    means: list[float] = []
-    for member in range(inits):
-        with torch.no_grad():
-            out = build(network, x.x.shape[1:], width=width, seed=seed, member=member)(points).double()
-        means.append(float((out[:, 1] - out[:, 0]).mean()))
-    return {"means": np.array(means)}
+    starts = starts_of(network, x, width, inits, seed)
+    return {"means": (starts[..., 1] - starts[..., 0]).mean(axis=1)}
 
 
 # -- Checks
@@ -160,54 +118,47 @@ def between(number: Number, room: float) -> Truth:
     return all_of([above(Number(1.0 + room), number), above(number, 1.0 - room)])
 
 
-def linear(tangents: Sequence[Tangent]) -> Truth:
-    """From 40 layers on every layer adds the same time, within 10 %."""
+def linear(tangents: Sequence[Tangent]) -> float:
+    """By how much of their mean the times that layers add from 40 on differ from it, at most; ∞ where one adds none."""
     added = np.diff([scaled_time(t) for t in tangents])[1:]
-    return bool(added.min() > 0 and np.abs(added / added.mean() - 1.0).max() <= _STEADY)
-
-
-def vanishing(tangents: Sequence[Tangent]) -> Truth:
-    """From 40 layers on every 20 layers leave at most 0.3 of the signal."""
-    signal = np.array([t.signal for t in tangents])
-    return bool((signal[2:] / signal[1:-1]).max() <= _VANISHING)
+    return float(np.abs(added / added.mean() - 1.0).max()) if added.min() > 0 else math.inf
 
 
 def judged(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]]) -> list[Entry]:
     """B6: the closed form against networks; ordered networks over depth, beside the edge."""
-    said = "; ".join(
-        f"{name}: {t.over} times as long as predicted ({t.measured.mean():.1f} steps)"
-        + ("" if t.reached == 1 else f", {1 - t.reached:.0%} not within {_LOOKS[-1]} steps")
-        for name, t in found.items()
-    )
     ordered, edge = tangents["ordered"], tangents["edge of chaos"]
-    depths = "; ".join(
-        f"{phase}: ηλt = {', '.join(f'{scaled_time(t):.3g}' for t in by)}, signal "
-        f"{', '.join(f'{t.signal / _WIDE:.2g}' for t in by)}"
-        for phase, by in tangents.items()
-    )
+    signal = np.array([t.signal for t in ordered])
+
+    def within(room: float) -> list[Check]:
+        asked = f"within {room:.0%} of 1"
+        return [Check(name, asked, between(t.over, room), str(t.over)) for name, t in found.items()]
+
     return [
-        entry(
-            "B6",
-            f"the closed form has the mean time to a largest share of {LEVEL} right within {_ROUGH:.0%} for all "
-            f"networks; without a limit within {_CLOSE:.0%}",
-            said,
-            [between(t.over, _ROUGH) for t in found.values()],
-            within=[between(t.over, _CLOSE) for t in found.values()],
-            limit="not that close for "
-            + (", ".join(name for name, t in found.items() if between(t.over, _CLOSE) is False) or "any"),
+        claimed(
+            "B6", f"mean time to a largest share of {LEVEL}, measured over the closed form's",
+            within(_ROUGH), within=within(_CLOSE), limit="not that close",
+            also="; ".join(
+                f"{name} {t.measured.mean():.1f} steps"
+                + ("" if t.reached == 1 else f", {1 - t.reached:.0%} not within {_LOOKS[-1]}")
+                for name, t in found.items()
+            ),
             headline="measured over predicted time: " + ", ".join(f"{name} {t.over}" for name, t in found.items()),
         ),
-        entry(
-            "B6",
-            "in closed form ordered tanh networks take a time (in units of the bias mode's rate) that grows linearly "
-            f"with depth, every layer the same within {_STEADY:.0%} from 40 layers on, while their signal falls to "
-            f"less than {_VANISHING} every 20 layers; at the edge over half of it stays, from 20 to 100 layers",
-            f"at {', '.join(str(d) for d in DEPTHS)} layers: {depths}",
-            [linear(ordered), vanishing(ordered), edge[-1].signal > 0.5 * edge[0].signal],
+        claimed(
+            "B6", "ordered tanh networks in closed form: from 40 layers on every layer adds the same time (in units of "
+            "the bias mode's rate), and the signal vanishes; at the edge it stays from 20 to 100 layers",
+            [check("times of layers apart", Number(linear(ordered)), below=_STEADY),
+             check("signal that 20 layers leave", Number(float((signal[2:] / signal[1:-1]).max())),
+                   below=_VANISHING),
+             check("signal left at the edge", Number(edge[-1].signal / edge[0].signal), above=0.5)],
+            also=f"at {', '.join(str(d) for d in DEPTHS)} layers: " + "; ".join(
+                f"{phase}: ηλt = {', '.join(f'{scaled_time(t):.3g}' for t in by)}, signal "
+                f"{', '.join(f'{t.signal / _WIDE:.2g}' for t in by)}" for phase, by in tangents.items()
+            ),
             headline=f"ordered, 20 → 100 layers: ηλt {scaled_time(ordered[0]):.3g} → {scaled_time(ordered[-1]):.3g}, "
             f"signal {ordered[0].signal / _WIDE:.2g} → {ordered[-1].signal / _WIDE:.2g}",
         ),
-    ]
+    ]  # fmt: skip
 
 
 # -- Tables, figures
@@ -240,3 +191,35 @@ def charts(depths: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
             subtitle=f"{said} Derivative of the tangent kernel by the overlap of two inputs, over the width.", **look,
         ),
     }  # fmt: skip
+
+
+def _times(c: Found) -> dict[str, Any]:
+    x = two_blobs(c.points // 2, c.width, seed=c.run.seed)
+    found = {
+        name: times_of(c.run, name, text, x, c.width, c.inits, c.more if "ReLU" in name else 1)
+        for name, text in list(CASES.items())[: c.known["cases"]]
+    }
+    tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
+    depths = [_depth_row(phase, depth, t) for phase, by in tangents.items()
+              for depth, t in zip(DEPTHS, by, strict=True)]  # fmt: skip
+    return {"times": found, "tangents": tangents, "depths": depths}
+
+
+absorption = measured(
+    "beyond/absorption", "How long bias lasts, in closed form and in networks", "theory.md §7", claims=("B6",),
+    about="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: {cases} networks of width {width}, "
+    "{points} points of two blobs of that dimension, all of them at every step, ηλ = 0.2, {inits} networks each, of "
+    "ReLU networks {more} times as many.",
+    quick=dict(cases=3, width=100, points=60, inits=10, more=1),
+    full=dict(cases=6, width=300, points=100, inits=24, more=4),
+    seconds=(15, 120),
+    quantities=_times,
+    judge=lambda c: judged(c.times, c.tangents),
+    tables=lambda c: {"times": [_row(name, times) for name, times in c.times.items()], "depths": c.depths},
+    charts=lambda c: charts(c.depths),
+    holds={
+        "depths": Holds("Ordered networks absorb bias in a time linear in depth", entries=(1,)),
+        "signal": Holds("What vanishes in ordered networks is the signal", entries=(1,)),
+    },
+    notes=["Times by the closed form are from the networks' own mean logits at the start; no number of it is free."],
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,13 @@ import numpy as np
 import firstguess as fg
 from firstguess import Network
 from firstguess_papers.bias_mode import chosen
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, Truth, above, all_of, check, claimed, each
 from firstguess_papers.library import Curve
+from firstguess_papers.measured import Found, measured
+from firstguess_papers.mf_simulation import mean
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
+from firstguess_papers.training_charts import Line, arms_chart
 from firstguess_papers.training_pieces import Array, trained
 
 if TYPE_CHECKING:
@@ -74,16 +76,15 @@ class Pair:
     def off(self, what: str, look: int | None = None) -> Number:
         """Predicted − trained, network by network: at a look, or averaged over all of them."""
         apart = self.predicted[what] - self.trained[what]
-        each = apart.mean(axis=1) if look is None else apart[:, look]
-        return Number(float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+        return mean(apart.mean(axis=1) if look is None else apart[:, look])
+
+    def offs(self, what: str) -> list[Number]:
+        """The same at every look."""
+        return [self.off(what, look) for look in range(len(self.steps))]
 
     def farthest(self, what: str) -> Number:
         """The largest difference of the means, at any look."""
-        return max((self.off(what, look) for look in range(len(self.steps))), key=lambda number: abs(number.value))
-
-    def close(self, what: str) -> Truth:
-        """Whether the means are within `ROOM` at every look."""
-        return all_of(same(self.off(what, look), 0.0, room=ROOM) for look in range(len(self.steps)))
+        return max(self.offs(what), key=lambda number: abs(number.value))
 
     def curve(self, what: str, source: str) -> Curve:
         """For a figure."""
@@ -94,59 +95,36 @@ def nearer(factor: Pair, none: Pair) -> Truth:
     """Whether the share averaged over looks is less off with the random factor than without it; the networks are the
     same, so that what is gained has a smaller error than either prediction."""
     with_it, without = (p.off("largest") for p in (factor, none))
-    each = np.sign(without.value) * (none.predicted["largest"] - factor.predicted["largest"]).mean(axis=1)
-    gained = Number(float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+    gained = mean(np.sign(without.value) * (none.predicted["largest"] - factor.predicted["largest"]).mean(axis=1))
     if above(Number(abs(without.value), without.error), 0.0) is not True:
         return None  # there is nothing to bring nearer
     return all_of([above(gained, 0.0), abs(with_it.value) <= abs(without.value)])
 
 
-@item(
-    "beyond/adam",
-    "Adam's early phase, and narrow networks, by tangent kernels",
-    claims=("B7",),
-    where="theory.md §7",
-    needs=("mnist",),
-    about="{cases}. Those named with a width: gradient descent at a twentieth of the rate that overshoots, {many} "
-    "networks, 200 steps; the others: Adam, {inits} networks each, 100 steps. {points} points of MNIST by parity or "
-    "of two blobs in {dimension} dimensions, all of them at every step.",
-    quick=dict(points=60, dimension=100, inits=12, many=24, cases=tuple(QUICK_CASES)),
-    full=dict(points=300, dimension=784, inits=24, many=96, cases=tuple(CASES)),
-    seconds=(20, 400),
-)  # fmt: skip
-def adam(run: Run) -> Outcome:
-    """B7: predictions from each network's own starting logits, no free number, beside the same networks trained."""
-    from firstguess.data import two_blobs
-
-    points, dimension, inits, many, names = run.take("points dimension inits many cases")
-    cases = {name: (CASES if dimension == 784 else QUICK_CASES)[name] for name in names}
-    sets = {"blobs": two_blobs(points // 2, dimension, seed=run.seed)}
+def _pairs(c: Found) -> dict[str, Any]:
+    """Wide networks under Adam, and narrow ones under descent, with the random factor and without."""
+    cases = {name: (CASES if c.dimension == 784 else QUICK_CASES)[name] for name in c.known["cases"]}
+    sets = {"blobs": fg.data.two_blobs(c.points // 2, c.dimension, seed=c.run.seed)}
     if any(case.data == "mnist" for case in cases.values()):
-        sets["mnist"] = chosen(run.data("mnist:even-odd", points=4 * points), (points // 2,) * 2, flat=True)
-    wide = {name: pair(run, name, case, sets[case.data], inits) for name, case in cases.items() if case.rate}
-    narrow: dict[str, tuple[Pair, Pair]] = {}
-    for name, case in ((name, case) for name, case in cases.items() if not case.rate):
-        with_it, without = (pair(run, name, case, sets[case.data], many, factor=own) for own in (True, False))
-        narrow[name] = (with_it, without)
-    rows = [
+        sets["mnist"] = chosen(c.run.data("mnist:even-odd", points=4 * c.points), (c.points // 2,) * 2, flat=True)
+    wide = {name: pair(c.run, name, case, sets[case.data], c.inits) for name, case in cases.items() if case.rate}
+    narrow = {
+        name: tuple(pair(c.run, name, case, sets[case.data], c.many, factor=own) for own in (True, False))
+        for name, case in cases.items() if not case.rate
+    }  # fmt: skip
+    return {"wide": wide, "narrow": narrow}
+
+
+def _rows(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> list[dict[str, Any]]:
+    found = [(name, "Adam", one) for name, one in wide.items()]
+    for k, how in enumerate(("with a factor", "without")):
+        found += [(name, how, both[k]) for name, both in narrow.items()]
+    return [
         {"network": name, "how": how, "curve": what, "step": int(step), "trained": t, "predicted": p}
-        for name, how, one in [
-            *((name, "Adam", one) for name, one in wide.items()),
-            *((name, "with a factor", both[0]) for name, both in narrow.items()),
-            *((name, "without", both[1]) for name, both in narrow.items()),
-        ]
+        for name, how, one in found
         for what in CURVES
         for step, t, p in zip(one.steps, one.trained[what].mean(axis=0), one.predicted[what].mean(axis=0), strict=True)
     ]
-    return Outcome(
-        judged(wide, narrow),
-        {"curves": columns(rows)},
-        charts(wide, narrow),
-        [
-            "Every prediction is from the logits of the very networks that are trained. The margin of 0.05 was chosen "
-            "with the table of docs/training.md known, which has other widths, rates and networks.",
-        ],
-    )
 
 
 def pair(run: Run, name: str, case: Case, x: Data, inits: int, *, factor: bool = True) -> Pair:
@@ -180,25 +158,22 @@ def _overshoot(case: Case, x: Data) -> Piece:
     return {"rate": t.overshoot}
 
 
-def starts_of(case: Case, x: Data, inits: int, seed: int) -> Array:
+def starts_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Array:
     """Logits of every network before training: (networks, points, classes)."""
     import torch
 
     from firstguess_papers.library import build
 
-    network, points = Network.parse(case.network, classes=2), torch.from_numpy(np.array(x.x, dtype=np.float32))
+    points = torch.from_numpy(np.array(x.x, dtype=np.float32))
+    models = (build(network, x.x.shape[1:], width=width, seed=seed, member=member) for member in range(inits))
     with torch.no_grad():
-        found = [
-            build(network, x.x.shape[1:], width=case.width, seed=seed, member=member)(points).double().numpy()
-            for member in range(inits)
-        ]
-    return np.array(found)
+        return np.array([model(points).double().numpy() for model in models])
 
 
 def predicted(case: Case, x: Data, inits: int, seed: int, how: dict[str, Any], *, factor: bool) -> Piece:
     """Rows go through all networks, `FACTORS` times where each has a random factor of its own."""
 
-    starts = starts_of(case, x, inits, seed)
+    starts = starts_of(Network.parse(case.network, classes=2), x, case.width, inits, seed)
     if case.rate is None and factor:
         starts = np.tile(starts, (FACTORS, 1, 1))
     t = fg.predict_training(case.network, data=x, start=starts, seed=seed, trust=factor, **how)
@@ -211,41 +186,36 @@ def predicted(case: Case, x: Data, inits: int, seed: int, how: dict[str, Any], *
 
 def judged(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> list[Entry]:
     """B7: Adam in wide networks; the random factor in narrow ones (with it, without it)."""
-    said = "; ".join(
-        f"{name}: largest share {one.farthest('largest')}, accuracy of the favoured class {one.farthest('favoured')}, "
-        f"of the other {one.farthest('others')}"
-        for name, one in wide.items()
-    )
-    offs = {name: tuple(p.off("largest") for p in both) for name, both in narrow.items()}
-    drawn = {name: both[0].trust == "with a random factor" for name, both in narrow.items()}
-    without = "; ".join(name for name, own in drawn.items() if not own)
+
+    def close(what: str) -> list[Check]:
+        """At every look; where they are farthest apart is what is said."""
+        return [
+            replace(check(f"{what}, {name.replace(',', '')}", one.offs(what), near=0.0, room=ROOM),
+                    found=str(one.farthest(what)))
+            for name, one in wide.items()
+        ]  # fmt: skip
+
+    drawn = {name: both for name, both in narrow.items() if both[0].trust == "with a random factor"}
+    offs = {name: tuple(one.off("largest") for one in both) for name, both in narrow.items()}
+    farthest = max((one.farthest("largest") for one in wide.values()), key=lambda number: abs(number.value))
+    said = ", ".join(f"{name}: off by {one}, without the factor {other}" for name, (one, other) in offs.items())
+    nothing = Check("a random factor", "asked for", None, "nowhere")
     return [
-        entry(
-            "B7",
-            f"under Adam the mean largest share of wide networks is within {ROOM} of what their tangent kernels "
-            "predict, at every look; without a limit, so are the accuracies of the class favoured at the start and of "
-            "the other",
-            f"predicted − trained where they are farthest apart: {said}",
-            [one.close("largest") for one in wide.values()],
-            within=[one.close(what) for one in wide.values() for what in CURVES[1:]],
-            headline="largest share, predicted − trained: at most "
-            + str(max((one.farthest("largest") for one in wide.values()), key=lambda number: abs(number.value))),
+        claimed(
+            "B7", "under Adam mean curves of wide networks as tangent kernels predict − trained, at every look: the "
+            "largest share, and accuracies of the class favoured at the start and of the other",
+            close("largest"), within=[*close("favoured"), *close("others")],
+            headline=f"largest share, predicted − trained: at most {farthest}",
         ),
-        entry(
-            "B7",
-            f"in narrow networks, averaged over looks, the mean largest share is within {ROOM} of the prediction that "
-            "gives every network one random factor; without a limit, the factor is what brings it nearer",
-            "predicted − trained, with a factor and without: "
-            + "; ".join(f"{name}: {one} and {other}" for name, (one, other) in offs.items())
-            + (f"; no factor was asked for: {without}" if without else ""),
-            [same(one, 0.0, room=ROOM) for one, _ in offs.values()],
-            within=[nearer(*both) for name, both in narrow.items() if drawn[name]] or [None],
-            limit="with the factor it is not nearer in every one",
-            headline=", ".join(
-                f"{name}: off by {one}, without the factor {other}" for name, (one, other) in offs.items()
-            ),
+        claimed(
+            "B7", "in narrow networks, averaged over looks, the largest share predicted with a random factor for every "
+            "network − trained",
+            each({name: one for name, (one, _) in offs.items()}, near=0.0, room=ROOM),
+            within=[Check(name, "nearer by the factor", nearer(*both), f"{offs[name][1]} without it")
+                    for name, both in drawn.items()] or [nothing],
+            limit="with the factor it is not nearer", headline=said,
         ),
-    ]
+    ]  # fmt: skip
 
 
 # -- Figures
@@ -253,39 +223,44 @@ def judged(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) ->
 
 def charts(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> dict[str, Any]:
     """Largest share and accuracies over steps: Adam in wide networks; narrow ones with and without a factor."""
-    from firstguess_papers.training_charts import Line, arms_chart
 
     def line(name: str, one: Pair, what: str = "largest", *, dashed: bool = False) -> Line:
         return Line(name, one.curve(what, "trained"), one.curve(what, "predicted"), dashed)
 
-    def lines(what: str, *, dashed: bool = False) -> list[Line]:
+    def every(what: str, *, dashed: bool = False) -> list[Line]:
         return [line(name, one, what, dashed=dashed) for name, one in wide.items()]
 
-    right = all_of(one.close("largest") for one in wide.values())
-    better = all_of(nearer(*both) for both in narrow.values())
     return {
         "adam": arms_chart(
-            {
-                "Largest share": lines("largest"),
-                "Accuracy, favoured and other class": [*lines("favoured"), *lines("others", dashed=True)],
-            },
-            title=stated(
-                right, "Adam's first hundred steps follow from tangent kernels", "Adam, predicted and trained"
-            ),
-            columns=2,
+            {"Largest share": every("largest"),
+             "Accuracy, favoured and other class": [*every("favoured"), *every("others", dashed=True)]},
+            title="Adam, predicted and trained", columns=2,
         ),
         "factor": arms_chart(
-            {
-                name: [
-                    line("trained, and with a random factor", both[0]),
-                    Line("without a factor", None, both[1].curve("largest", "predicted")),
-                ]
-                for name, both in narrow.items()
-            },
-            title=stated(
-                better, "In narrow networks one random factor brings the prediction nearer",
-                "Narrow networks, predicted with a random factor and without",
-            ),
-            columns=2,
+            {name: [line("trained, and with a random factor", both[0]),
+                    Line("without a factor", None, both[1].curve("largest", "predicted"))]
+             for name, both in narrow.items()},
+            title="Narrow networks, predicted with a random factor and without", columns=2,
         ),
     }  # fmt: skip
+
+
+adam = measured(
+    "beyond/adam", "Adam's early phase, and narrow networks, by tangent kernels", "theory.md §7", claims=("B7",),
+    needs=("mnist",), seconds=(20, 400),
+    about="{cases}. Those named with a width: gradient descent at a twentieth of the rate that overshoots, {many} "
+    "networks, 200 steps; the others: Adam, {inits} networks each, 100 steps. {points} points of MNIST by parity or "
+    "of two blobs in {dimension} dimensions, all of them at every step.",
+    quick=dict(points=60, dimension=100, inits=12, many=24, cases=tuple(QUICK_CASES)),
+    full=dict(points=300, dimension=784, inits=24, many=96, cases=tuple(CASES)),
+    quantities=_pairs,
+    judge=lambda c: judged(c.wide, c.narrow),
+    tables=lambda c: {"curves": _rows(c.wide, c.narrow)},
+    charts=lambda c: charts(c.wide, c.narrow),
+    holds={
+        "adam": Holds("Adam's first hundred steps follow from tangent kernels", entries=(0,)),
+        "factor": Holds("In narrow networks one random factor brings the prediction nearer", (1,), ("holds",)),
+    },
+    notes=["Every prediction is from the logits of the very networks that are trained. The margin of 0.05 was chosen "
+           "with the table of docs/training.md known, which has other widths, rates and networks."],
+)  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from firstguess import Network, Stand, predict, tune
 from firstguess_papers.beyond_repair import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
 from firstguess_papers.charts import lines
 from firstguess_papers.charts import predicted as predicted_line
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, all_of, entry, same
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, check, claimed, each
 from firstguess_papers.library import stand
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import Array
+from firstguess_papers.measured import Found, measured
+from firstguess_papers.mf_simulation import mean
+from firstguess_papers.tables import ratio
 
 if TYPE_CHECKING:
     from firstguess_papers.library import Chart, Piece
@@ -49,7 +49,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Found:
+class Numbers:
     """What networks have: 1 + γ, the factor on gradients, P, and (1 + γ)·g·q₁/q_L over P, which the law has at 1."""
 
     one_plus_gamma: Number
@@ -105,26 +105,15 @@ def sampled(network: Network, *, width: int, dimension: int, points: int, inits:
     return {name: np.array(values) for name, values in found.items()}
 
 
-def ratio(over: Array, under: Array) -> Number:
-    """Of averages over networks, with its standard error to first order.
-
-    >>> print(ratio(np.array([2.0, 4.0]), np.array([1.0, 2.0])))
-    2
-    """
-    value = float(over.mean() / under.mean())
-    rest = over - value * under
-    return Number(value, float(rest.std(ddof=1) / math.sqrt(len(rest)) / abs(under.mean())))
-
-
-def measured(piece: Mapping[str, Any]) -> Found:
+def numbers_of(piece: Mapping[str, Any]) -> Numbers:
     """Numbers from a piece of `sampled`; the inputs' variance is 1."""
     spread, center, inputs, first, size = (
         np.asarray(piece[name], dtype=np.float64) for name in ("spread", "center", "inputs", "first", "size")
     )
     square = spread + center
-    return Found(
+    return Numbers(
         ratio(square, spread),
-        Number(float(first.mean()), float(first.std(ddof=1) / math.sqrt(len(first)))),
+        mean(first),
         ratio(inputs, spread),
         ratio(first * float(size.mean()), inputs),  # (1 + γ)·g·(q₁/q_L)/P = g·q₁/E‖∇f‖²: γ and q_L drop out
         ratio(square, size),
@@ -134,142 +123,72 @@ def measured(piece: Mapping[str, Any]) -> Found:
 ENDS = (0.08, 25.0)  # of the line γ = P − 1
 
 
-@item(
-    "beyond/frontier",
-    "Bias, gradients and nonlinearity before training",
-    claims=("B4",),
-    where="theory.md §10",
-    about="18 networks of width {width} (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 "
-    "outputs, {points} random points of that dimension, {inits} initializations each.",
-    quick=dict(width=200, points=60, inits=30),
-    full=dict(width=500, points=64, inits=40),
-    seconds=(20, 150),
-)  # fmt: skip
-def frontier(run: Run) -> Outcome:
-    """B4: γ, gradients and P of finite networks, by automatic differentiation, beside what tuning says."""
-    width, points, inits = run.take("width points inits")
-    sizes = {"width": width, "dimension": width, "points": points, "inits": inits, "seed": run.seed}
-    found: dict[str, tuple[Case, Found]] = {}
-    for case in cases():
-        key = {"network": str(case.network), **sizes}
-        piece = run.piece(key, partial(sampled, case.network, **sizes), label=case.label)
-        found[case.label] = case, measured(piece)
-    return Outcome(
-        judged(found),
-        {"frontier": columns([_row(*one) for one in found.values()])},
-        {"frontier": chart(found)},
-        ["Gradients and P are by automatic differentiation of outputs; γ is that of output nodes."],
-        {"frontier": Holds("At constant gradients bias is nonlinearity: parameters put γ where it is wanted", (1,))},
-    )
+Measured: TypeAlias = Mapping[str, tuple[Case, Numbers]]
+
+
+def _sampled(c: Found) -> dict[str, Any]:
+    sizes = {"width": c.width, "dimension": c.width, "points": c.points, "inits": c.inits, "seed": c.run.seed}
+    found = {
+        case.label: (case, numbers_of(c.run.piece(
+            {"network": str(case.network), **sizes}, partial(sampled, case.network, **sizes), label=case.label
+        )))
+        for case in cases()
+    }  # fmt: skip
+    return {"networks": found}
 
 
 # -- Checks
 
 
-def lawful(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
-    """(1 + γ)·g·q₁/q_L = P between measured numbers."""
-    return {label: same(f.law, 1.0, room=EXACT) for label, (_, f) in found.items()}
-
-
-def predicted(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
+def _predicted(case: Case, f: Numbers) -> Check:
     """1 + γ, gradients and P are those of the closed form: within 15 %, whatever the errors are."""
-    checks: dict[str, Truth] = {}
-    for label, (case, f) in found.items():
-        known = (1.0 + case.known.gamma, case.known.gradients, case.known.nonlinearity)
-        ratios = [m / Number(k) for m, k in zip((f.one_plus_gamma, f.gradients, f.nonlinearity), known, strict=True)]
-        near = all_of(same(one, 1.0, room=NEAR) for one in ratios)
-        checks[label] = False if any(abs(one.value - 1.0) > NEAR for one in ratios) else near
-    return checks
+    known = (1.0 + case.known.gamma, case.known.gradients, case.known.nonlinearity)
+    ratios = [m / Number(k) for m, k in zip((f.one_plus_gamma, f.gradients, f.nonlinearity), known, strict=True)]
+    found = check(case.label, ratios, near=1.0, room=NEAR)
+    return replace(found, truth=False) if any(abs(one.value - 1.0) > NEAR for one in ratios) else found
 
 
-def at_constant_gradients(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
-    """Of a tuned network: gradients as they were, mean squares too, and 1 + γ is what was asked for, and is P."""
-    return {
-        label: all_of(
-            same(number, 1.0, room=NEAR)
-            for number in (
-                f.gradients,
-                f.kept,
-                f.one_plus_gamma / Number(1.0 + case.known.gamma),
-                f.one_plus_gamma / f.nonlinearity,
-            )
-        )
-        for label, (case, f) in found.items()
-        if case.tuned
-    }
-
-
-def judged(found: Mapping[str, tuple[Case, Found]]) -> list[Entry]:
-    """B4: the law, and the knobs."""
-    law, tuned, near = lawful(found), at_constant_gradients(found), predicted(found)
-    worst = max(found.values(), key=lambda one: abs(one[1].law.value - 1.0))
-    reached = "; ".join(
-        f"{case.label}: γ {_gamma(f)}, gradients × {f.gradients}, P {f.nonlinearity}"
-        for case, f in found.values()
-        if case.tuned
-    )
-    others = "; ".join(
-        f"{case.label}: γ {_gamma(f)} ({case.known.gamma:.3g}), gradients × {f.gradients} "
-        f"({case.known.gradients:.3g}), P {f.nonlinearity} ({case.known.nonlinearity:.3g})"
-        for case, f in found.values()
-        if not case.tuned
-    )
-    half = [
-        f"{c.family} {_gamma(f)}"
-        for c, f in found.values()
-        if c.tuned and math.isclose(c.known.gamma, 0.5, rel_tol=1e-3)
-    ]
+def judged(found: Measured) -> list[Entry]:
+    """B4: the law between measured numbers, the knobs, and the closed form."""
+    worst = max((f.law for _, f in found.values()), key=lambda law: abs(law.value - 1.0))
+    tuned, others = ([one for one in found.values() if one[0].tuned is own] for own in (True, False))
+    half = [f"{c.family} {_gamma(f)}" for c, f in tuned if math.isclose(c.known.gamma, 0.5, rel_tol=1e-3)]
     return [
-        entry(
-            "B4",
-            f"(1 + γ)·g·q₁/q_L = P within {EXACT} between measured numbers, for all {len(found)} networks: plain, with "
-            "norms, residual, shallow, tuned",
-            f"ratio of both sides, farthest from 1: {worst[0].label} {worst[1].law}",
-            law.values(),
-            otherwise=f"not so for {_failed(law)}",
-            headline=f"(1 + γ)·g over P in {len(found)} networks: farthest from 1 is {worst[1].law}",
+        claimed(
+            "B4", f"(1 + γ)·g·q₁/q_L over P, between measured numbers of {len(found)} networks",
+            each({label: f.law for label, (_, f) in found.items()}, near=1.0, room=EXACT),
+            headline=f"(1 + γ)·g over P in {len(found)} networks: farthest from 1 is {worst}",
         ),
-        entry(
-            "B4",
-            f"knobs reach γ = {', '.join(f'{g:g}' for g in TARGETS)} at constant gradients: 1 + γ is within {NEAR:.0%} "
-            "of what was asked for and of P, gradients and mean squares within as much of 1",
-            reached,
-            tuned.values(),
-            otherwise=f"not so for {_failed(tuned)}",
+        claimed(
+            "B4", f"knobs reach γ = {', '.join(f'{g:g}' for g in TARGETS)} at constant gradients: gradients, mean "
+            "squares, 1 + γ over what was asked for, and over P",
+            each({c.label: [f.gradients, f.kept, f.one_plus_gamma / Number(1.0 + c.known.gamma),
+                            f.one_plus_gamma / f.nonlinearity] for c, f in tuned}, near=1.0, room=NEAR),
             headline=f"γ where 0.5 was asked for: {', '.join(half)}",
         ),
-        entry(
-            "B4",
-            f"1 + γ, gradients and P of finite networks are within {NEAR:.0%} of the closed form's: tuned ones, and "
-            "without a limit all",
-            f"measured (closed form): {others}",
-            [check for label, check in near.items() if found[label][0].tuned],
-            within=[check for label, check in near.items() if not found[label][0].tuned],
-            limit=f"not so at this width for {_failed(near)}",
-            otherwise=f"not so for {_failed(near)}",
+        claimed(
+            "B4", "1 + γ, gradients and P of finite networks, each over the closed form's",
+            [_predicted(*one) for one in tuned], within=[_predicted(*one) for one in others],
+            limit="not so at this width",
         ),
-    ]
+    ]  # fmt: skip
 
 
 # -- Words, tables, figures
 
 
-def _gamma(found: Found) -> Number:
+def _gamma(found: Numbers) -> Number:
     return Number(found.one_plus_gamma.value - 1.0, found.one_plus_gamma.error)
 
 
-def _failed(checks: Mapping[str, Truth]) -> str:
-    return ", ".join(label for label, check in checks.items() if check is False) or "none that the errors can tell"
-
-
-def _row(case: Case, found: Found) -> dict[str, Any]:
+def _row(case: Case, found: Numbers) -> dict[str, Any]:
     line: dict[str, Any] = {"network": str(case.network), "name": case.label, "tuned": case.tuned}
     line |= {"gamma": _gamma(found), "gradients": found.gradients, "nonlinearity": found.nonlinearity}
     line |= {f"{name}_predicted": getattr(case.known, name) for name in ("gamma", "gradients", "nonlinearity")}
     return line | {"law": found.law, "kept": found.kept.value}
 
 
-def chart(found: Mapping[str, tuple[Case, Found]]) -> Chart:
+def chart(found: Measured) -> Chart:
     """γ and P − 1 of networks over γ in closed form; those at one γ stand side by side."""
     rows: list[dict[str, Any]] = []
     for case, one in found.values():
@@ -284,3 +203,19 @@ def chart(found: Mapping[str, tuple[Case, Found]]) -> Chart:
         x_title="γ in closed form (logarithmic)", y_title="Measured", x_scale="log", y_scale="log", dodge=False,
         width=430, height=320,
     )  # fmt: skip
+
+
+frontier = measured(
+    "beyond/frontier", "Bias, gradients and nonlinearity before training", "theory.md §10", claims=("B4",),
+    about="18 networks of width {width} (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 "
+    "outputs, {points} random points of that dimension, {inits} initializations each.",
+    quick=dict(width=200, points=60, inits=30),
+    full=dict(width=500, points=64, inits=40),
+    seconds=(20, 150),
+    quantities=_sampled,
+    judge=lambda c: judged(c.networks),
+    tables=lambda c: {"frontier": [_row(*one) for one in c.networks.values()]},
+    charts=lambda c: {"frontier": chart(c.networks)},
+    holds={"frontier": Holds("At constant gradients bias is nonlinearity: parameters put γ where it is wanted", (1,))},
+    notes=["Gradients and P are by automatic differentiation of outputs; γ is that of output nodes."],
+)  # fmt: skip

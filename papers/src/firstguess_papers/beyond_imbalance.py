@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from firstguess import Inputs, Network
-from firstguess_papers.beyond_frontier import ratio
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, entry, same
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, check, claimed, each
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.training_charts import Line, arms_chart
 from firstguess_papers.training_pieces import Arm, Array, trained
 from firstguess_papers.training_speed import apart, more, number, part_of
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from firstguess.data import Data
-    from firstguess_papers.library import Chart
     from firstguess_papers.moved_heads import Moved
 
 PLAIN, PRIOR, TILTED, WEIGHTS = "plain", "log prior", "start tilted to the minority", "class weights"
@@ -38,59 +35,6 @@ DWARFS = 0.05  # of recall: by how much class weights must be ahead
 _FIRST = 0.99  # of the training points guessed as the minority by a tilted start
 _EXCESS = 0.01  # nats of the first loss above the entropy of the prior, where the head starts at the log prior
 _TEXT = "5 x [dense(weight_var=2, bias_var=1e-12) > relu] > dense(weight_var=2, bias_var=1e-12)"
-
-
-@item(
-    "beyond/imbalance",
-    "A moved head, and one class in twenty",
-    claims=("B8",),
-    where="theory.md §10",
-    needs=("mnist", "cifar10"),
-    about="MNIST 4 against 9, {rare} and 20 times as many images, {held} of each held out; 5 hidden layers of {width}, "
-    "batches of 64, SGD and Adam at one rate each, {steps} steps, {networks} networks an arm. Heads: three models, "
-    "{points} images of CIFAR-10 and as many others, {members} initializations.",
-    quick=dict(rare=20, held=200, width=40, steps=100, inits=10, points=60, members=10, parts=1),
-    full=dict(rare=60, held=400, width=100, steps=400, inits=16, points=300, members=16, parts=3),
-    seconds=(20, 150),
-)  # fmt: skip
-def imbalance(run: Run) -> Outcome:
-    """B8: γ and gradients of moved heads; recall of the rare class from four starts or losses."""
-    from firstguess_papers import moved_heads
-
-    rare, held, width, steps, inits = run.take("rare held width steps inits")
-    points, members = run.take("points members")
-    x, test = uneven(run.data("mnist:4-9"), rare, held, run.seed)
-    looks = [k for k in (1, 3, 10, EARLY, 100, 200, 400) if k <= steps]
-    parts = run.take("parts")
-    arms = {o: _trained(run, o, x, test, width, looks, inits, parts) for o in RATES}
-    images = run.data("cifar10", points=2 * points)
-    heads: dict[str, Moved] = {}
-    for name, make in moved_heads.MODELS.items():
-        key = {
-            "model": name,
-            "moved by": "ρ of the mean logits",
-            "data": images.hash,
-            "points": points,
-            "inits": members,
-        }
-        compute = partial(moved_heads.moved, make, images, members, run.seed)
-        heads[name] = moved_heads.numbers(run.piece(key, compute, label=f"moved head, {name}"), ratio)
-    return Outcome(
-        [judged_heads(heads), *judged_arms(arms)],
-        {
-            "recall": columns([line for o, by in arms.items() for line in _rows(o, by)]),
-            "heads": columns([_head_row(name, one) for name, one in heads.items()]),
-        },
-        {"recall": _chart(arms)},
-        [
-            "One rate an optimizer for all arms: "
-            + ", ".join(f"{o} {lr:g}" for o, lr in RATES.items())
-            + f". The tilted start guesses {_FIRST:.0%} of the training points as the minority; the log prior is "
-            "a head's bias with weights so small that the first loss is the prior's entropy + 0.01; class weights are "
-            "inverse frequencies.",
-        ],
-        {"recall": Holds("At 1:20 class weights help the rare class more than any start", entries=(1,))},
-    )
 
 
 def uneven(data: Data, rare: int, held: int, seed: int) -> tuple[Data, Data]:
@@ -157,25 +101,34 @@ def weighted(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(outputs, labels, weight=weights)
 
 
-def _trained(
-    run: Run,
-    optimizer: Literal["sgd", "adam"],
-    x: Data,
-    test: Data,
-    width: int,
-    looks: list[int],
-    inits: int,
-    parts: int,
-) -> dict[str, Arm]:
-    found: dict[str, Arm] = {}
-    for arm in ARMS:
-        options: dict[str, Any] = {"loss": weighted} if arm == WEIGHTS else {}
-        found[arm] = trained(
-            run, factory(arm, x, width), x, test=test, label=f"{arm}, {optimizer}", name=f"{arm}, {_TEXT}, {width}",
-            optimizer=optimizer, lr=RATES[optimizer], batch=64, steps=looks, inits=inits, parts=parts, strategy="loop",
-            **options,
-        )  # fmt: skip
-    return found
+def _trained(c: Found, optimizer: Literal["sgd", "adam"], x: Data, test: Data) -> dict[str, Arm]:
+    looks = [k for k in (1, 3, 10, EARLY, 100, 200, 400) if k <= c.steps]
+    own: dict[str, Any] = {WEIGHTS: {"loss": weighted}}
+    return {
+        arm: trained(
+            c.run, factory(arm, x, c.width), x, test=test, label=f"{arm}, {optimizer}",
+            name=f"{arm}, {_TEXT}, {c.width}", optimizer=optimizer, lr=RATES[optimizer], batch=64, steps=looks,
+            inits=c.inits, parts=c.parts, strategy="loop", **own.get(arm, {}),
+        )
+        for arm in ARMS
+    }  # fmt: skip
+
+
+def _both(c: Found) -> dict[str, Any]:
+    """Four starts or losses under both optimizers, and moved heads of three models."""
+    from firstguess_papers import moved_heads
+
+    x, test = uneven(c.run.data("mnist:4-9"), c.rare, c.held, c.run.seed)
+    images = c.run.data("cifar10", points=2 * c.points)
+    key = {"moved by": "ρ of the mean logits", "data": images.hash, "points": c.points, "inits": c.members}
+    heads = {
+        name: moved_heads.numbers(c.run.piece(
+            {"model": name, **key}, partial(moved_heads.moved, make, images, c.members, c.run.seed),
+            label=f"moved head, {name}",
+        ))
+        for name, make in moved_heads.MODELS.items()
+    }  # fmt: skip
+    return {"trainings": {o: _trained(c, o, x, test) for o in RATES}, "heads": heads}
 
 
 # -- Checks
@@ -191,96 +144,64 @@ def balanced(arm: Arm, step: int) -> Array:
     return 0.5 * (recall(arm, step, RARE) + recall(arm, step, MANY))
 
 
-def helps_early(arms: Mapping[str, Arm]) -> Truth:
-    """The tilted start recalls more of the rare class early on."""
-    return more(recall(arms[TILTED], EARLY), recall(arms[PLAIN], EARLY), room=0.02)
-
-
-def gone_at_the_end(arms: Mapping[str, Arm]) -> Truth:
-    """At the end it does not, by 0.05."""
-    last = arms[PLAIN].last
-    return above(Number(ROOM), apart(recall(arms[TILTED], last), recall(arms[PLAIN], last)))
-
-
-def dwarfs(arms: Mapping[str, Arm]) -> list[Truth]:
-    """Class weights recall more than every start, early and at the end, by 0.05."""
-    return [
-        above(apart(recall(arms[WEIGHTS], step), recall(arms[other], step)), DWARFS)
-        for step in (EARLY, arms[PLAIN].last)
-        for other in (PLAIN, PRIOR, TILTED)
-    ]
-
-
 def judged_arms(arms: Mapping[str, Mapping[str, Arm]]) -> list[Entry]:
     """B8, its second half."""
     last = next(iter(arms.values()))[PLAIN].last
-    every = list(arms.values())
-    said = "; ".join(
-        f"{o}: " + ", ".join(f"{arm} {number(recall(a, EARLY))} / {number(recall(a, last))}" for arm, a in by.items())
+    steps = (EARLY, last)
+
+    def ahead(one: str, other: str, step: int, what: Any = recall) -> dict[str, Number]:
+        """By optimizer: how much more one arm recalls than the other."""
+        return {f"{WORDS[o]}, against {other} at step {step}": apart(what(by[one], step), what(by[other], step))
+                for o, by in arms.items()}  # fmt: skip
+
+    def early(by: Mapping[str, Arm]) -> Check:
+        """A difference below 0.02 is none."""
+        tilted, plain = (recall(by[arm], EARLY) for arm in (TILTED, PLAIN))
+        return Check(f"at step {EARLY}", "above 0", more(tilted, plain, room=0.02), str(apart(tilted, plain)))
+
+    said = f"recall of the rare class at steps {EARLY} / {last}: " + "; ".join(
+        f"{WORDS[o]}: "
+        + ", ".join(f"{arm} {number(recall(a, EARLY))} / {number(recall(a, last))}" for arm, a in by.items())
         for o, by in arms.items()
     )
-    fair = "; ".join(
-        f"{o}: " + ", ".join(f"{arm} {number(balanced(a, last))}" for arm, a in by.items()) for o, by in arms.items()
-    )
-    steps = f"recall of the rare class at steps {EARLY} / {last}: "
     return [
-        entry(
-            "B8",
-            f"at 1:{TIMES} class weights recall more of the rare class than every start, by over {DWARFS} at step "
-            f"{EARLY} and at the end, with both optimizers; without a limit both classes' mean recall is higher, too",
-            f"{steps}{said}; mean recall of both classes at the end: {fair}",
-            [check for by in every for check in dwarfs(by)],
-            within=[
-                above(apart(balanced(by[WEIGHTS], last), balanced(by[a], last)), 0.0) for by in every for a in ARMS[:3]
-            ],
-            limit="the other class pays as much",
-            otherwise="not at both steps and with both optimizers",
-            headline=f"{steps}{said}",
+        claimed(
+            "B8", f"at 1:{TIMES}, by how much class weights recall more of the rare class than every start; without a "
+            "limit by how much both classes' mean recall is higher, too",
+            [one for step in steps for a in ARMS[:3] for one in each(ahead(WEIGHTS, a, step), above=DWARFS)],
+            within=[one for a in ARMS[:3] for one in each(ahead(WEIGHTS, a, last, balanced), above=0.0)],
+            limit="the other class pays as much", headline=said, also=said,
         ),
         *(
-            entry(
-                "B8",
-                f"{WORDS[o]}: a start tilted to the rare class helps it briefly: more recall at step {EARLY} than the "
-                f"plain start; without a limit it is gone at the end (less than {ROOM} more)",
-                f"{steps}{said}",
-                [helps_early(by)],
-                within=[gone_at_the_end(by)],
-                limit="it is still ahead at the end",
-                otherwise="it does not help even then",
+            claimed(
+                "B8", f"{WORDS[o]}: recall of the rare class from a start tilted to it − from the plain start",
+                [early(by)],
+                within=[check("at the end", apart(recall(by[TILTED], last), recall(by[PLAIN], last)), below=ROOM)],
+                limit="it is still ahead", otherwise="it does not help even then",
             )
             for o, by in arms.items()
         ),
-        entry(
-            "B8",
-            f"a start at the log prior leaves recall of the rare class where it was, within {ROOM}, at both steps",
-            f"{steps}{said}",
-            [
-                same(apart(recall(by[PRIOR], step), recall(by[PLAIN], step)), 0.0, room=ROOM)
-                for by in every
-                for step in (EARLY, last)
-            ],
+        claimed(
+            "B8", "recall of the rare class from a start at the log prior − from the plain start",
+            [one for step in steps for one in each(ahead(PRIOR, PLAIN, step), near=0.0, room=ROOM)],
         ),
-    ]
+    ]  # fmt: skip
 
 
 def judged_heads(heads: Mapping[str, Moved]) -> Entry:
     """B8, its first half."""
     from firstguess_papers.moved_heads import EQUAL, NEAR, PARTS
 
-    said = "; ".join(
-        f"{name}: γ {one.gamma}"
-        + "".join(f", ρ = {p:g}: {one.after[p]} (× {one.kept[p]}), gradients × {one.gradients[p]}" for p in PARTS)
-        for name, one in heads.items()
-    )
-    return entry(
-        "B8",
-        f"taking ρ of the mean logits off by the head's bias leaves (1 − ρ)² of γ, within {NEAR} on points that it was "
-        f"not moved by, and changes neither spreads nor gradients of logits (by {EQUAL})",
-        said,
-        [one.judged() for one in heads.values()],
+    return claimed(
+        "B8", "taking ρ of the mean logits off by the head's bias, on points that it was not moved by: what is left of "
+        "γ, and spreads and gradients of logits over those before",
+        [found for part in PARTS for name, one in heads.items() for found in (
+            check(f"γ at ρ = {part:g}, {name}", one.kept[part], near=(1.0 - part) ** 2, room=NEAR),
+            *each({f"spreads at ρ = {part:g}, {name}": one.spreads[part],
+                   f"gradients at ρ = {part:g}, {name}": one.gradients[part]}, near=1.0, room=EQUAL))],
         headline="γ at ρ = 0, ½, 1: "
         + "; ".join(f"{name} {one.gamma}, {one.after[0.5]}, {one.after[1.0]}" for name, one in heads.items()),
-    )
+    )  # fmt: skip
 
 
 # -- Tables, figures
@@ -303,13 +224,27 @@ def _head_row(name: str, one: Moved) -> dict[str, Any]:
     return line
 
 
-def _chart(arms: Mapping[str, Mapping[str, Arm]]) -> Chart:
-    words = {RARE: "the rare class", MANY: "the other class"}
-    return arms_chart(
-        {
-            f"{WORDS[o]}: recall of {words[of]}": [Line(name, a.curve(f"test class {of}")) for name, a in by.items()]
-            for o, by in arms.items()
-            for of in words
-        },
+imbalance = measured(
+    "beyond/imbalance", "A moved head, and one class in twenty", "theory.md §10", claims=("B8",),
+    needs=("mnist", "cifar10"), seconds=(20, 150),
+    about="MNIST 4 against 9, {rare} and 20 times as many images, {held} of each held out; 5 hidden layers of {width}, "
+    "batches of 64, SGD and Adam at one rate each, {steps} steps, {networks} networks an arm. Heads: three models, "
+    "{points} images of CIFAR-10 and as many others, {members} initializations.",
+    quick=dict(rare=20, held=200, width=40, steps=100, inits=10, points=60, members=10, parts=1),
+    full=dict(rare=60, held=400, width=100, steps=400, inits=16, points=300, members=16, parts=3),
+    quantities=_both,
+    judge=lambda c: [judged_heads(c.heads), *judged_arms(c.trainings)],
+    tables=lambda c: {
+        "recall": [line for o, by in c.trainings.items() for line in _rows(o, by)],
+        "heads": [_head_row(name, one) for name, one in c.heads.items()],
+    },
+    charts=lambda c: {"recall": arms_chart(
+        {f"{WORDS[o]}: recall of the {words} class": [Line(name, a.curve(f"test class {of}")) for name, a in by.items()]
+         for o, by in c.trainings.items() for of, words in ((RARE, "rare"), (MANY, "other"))},
         title="One class in twenty: three starts, and class weights", columns=2, width=400, height=230,
-    )  # fmt: skip
+    )},
+    holds={"recall": Holds("At 1:20 class weights help the rare class more than any start", entries=(1,))},
+    notes=[f"One rate an optimizer for all arms: {', '.join(f'{o} {lr:g}' for o, lr in RATES.items())}. The tilted "
+           f"start guesses {_FIRST:.0%} of the training points as the minority; the log prior is a head's bias with "
+           "weights so small that the first loss is the prior's entropy + 0.01; class weights: inverse frequencies."],
+)  # fmt: skip

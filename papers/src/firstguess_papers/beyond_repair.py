@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from firstguess import Inputs, Network, Stand, predict, tune
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, each
 from firstguess_papers.library import Dense, Layer, changed, stand
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
+from firstguess_papers.measured import Found, measured
+from firstguess_papers.training_charts import Line, arms_chart
 from firstguess_papers.training_pieces import Arm, Array, trained
 from firstguess_papers.training_speed import SAME_SCORE, apart, log_steps, number, over_looks, part_of, scores, typical
 
@@ -95,24 +95,6 @@ def centred_head(network: Network, x: Data, width: int) -> Callable[[], nn.Modul
     return make
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What a run has: networks, points and steps; `searched` and `steps` are the looks of both kinds of training."""
-
-    depth: int
-    width: int
-    points: int
-    validation: int
-    held: int
-    batch: int
-    few: int  # networks that pick a rate
-    inits: int
-    first: int  # times 30 more networks of the fast arms, for the first steps only
-    searched: tuple[int, ...]
-    steps: tuple[int, ...]
-    rates: Mapping[Optimizer, tuple[float, ...]]
-
-
 @dataclass(frozen=True, eq=False)
 class Setting:
     """One data set and optimizer: trained arms at their own rates."""
@@ -120,14 +102,14 @@ class Setting:
     data: str
     optimizer: Optimizer
     threshold: float
-    arms: Mapping[str, Arm]
-    rates: Mapping[str, float]
-    first: Mapping[str, Arm]  # more networks of some arms, for the first steps only
-    at_end: tuple[str, ...] = ()  # arms whose rate is the lowest or highest that was tried
+    arms: dict[str, Arm]
+    rates: dict[str, float]
+    first: dict[str, Arm]  # more networks of some arms, for the first steps only
+    at_end: list[str] = field(default_factory=list[str])  # arms whose rate is the lowest or highest that was tried
 
     @property
     def name(self) -> str:
-        return f"{self.data}, {'SGD' if self.optimizer == 'sgd' else 'Adam'}"
+        return f"{self.data} under {'SGD' if self.optimizer == 'sgd' else 'Adam'}"
 
     def times(self, arm: str) -> Array:
         """log10(1 + steps) until the threshold of held-out accuracy, of every network."""
@@ -151,6 +133,18 @@ class Setting:
         """Held-out accuracy at the end, of every network."""
         return scores(self.arms[arm], "test accuracy")
 
+    def decided(self, one: Array, other: Array) -> Number:
+        """The mean difference; unknown where the shallow network does not learn, which says nothing of speed."""
+        return apart(one, other) if self.reaching(SHALLOW) >= REACHING else UNKNOWN
+
+    def later(self, one: str, other: str) -> Number:
+        """By how much of log10(1 + steps) one arm gets to the threshold after the other."""
+        return self.decided(self.times(one), self.times(other))
+
+    def ahead(self, one: str, other: str) -> Number:
+        """By how much the worst class is better early on."""
+        return number(self.early(one)) - number(self.early(other))
+
 
 def worst(arm: Arm, step: int) -> Array:
     """The worst class's held-out accuracy; of a network that diverged 0, as it guesses a single class."""
@@ -164,44 +158,41 @@ def split(data: Data, sizes: Sequence[int], seed: int) -> list[Data]:
     return [part_of(data, order[a:b]) for a, b in pairwise(ends)]
 
 
-def trained_setting(run: Run, name: str, whole: Data, optimizer: Optimizer, threshold: float, sizes: Sizes) -> Setting:
+def trained_setting(c: Found, name: str, optimizer: Optimizer) -> Setting:
     """All arms: the rate by validation points and networks of its own, then the networks that are judged."""
-    x, validation, held = split(whole, (sizes.points, sizes.validation, sizes.held), run.seed)
-    arms: dict[str, Arm] = {}
-    first: dict[str, Arm] = {}
-    rates: dict[str, float] = {}
-    ends: list[str] = []
-    for arm, network in networks(sizes.depth).items():
+    spec, threshold = DATA[name]
+    whole = c.run.data(spec, points=c.points + c.validation + c.held)
+    x, validation, held = split(whole, (c.points, c.validation, c.held), c.run.seed)
+    found = Setting(name, optimizer, threshold, {}, {}, {}, [])
+    more, grid, seed = c.known["first"], c.rates[optimizer], c.run.seed
+    for arm, network in networks(c.depth).items():
         own = with_biases(network)
-        options: dict[str, Any] = {"optimizer": optimizer, "batch": sizes.batch}
+        options: dict[str, Any] = {"optimizer": optimizer, "batch": c.batch}
         what: Any = own
         if arm == HEAD:
-            what = centred_head(own, x, sizes.width)
-            options |= {"name": f"{own}, width {sizes.width}, head centred on the training points"}
-            options |= {"strategy": "loop"}
+            what = centred_head(own, x, c.width)
+            options |= {"name": f"{own}, width {c.width}, head centred on the training points", "strategy": "loop"}
         else:
-            options |= {"width": sizes.width}
-        grid = sizes.rates[optimizer]
-        found = [
-            trained(
-                run, what, x, test=validation, label=f"{name}, {optimizer}, {arm}, rate {lr:g}", lr=lr,
-                inits=sizes.few, steps=list(sizes.searched), seed=run.seed + _SEARCH, **options,
-            )
+            options |= {"width": c.width}
+
+        def train(test: Data, lr: float, words: str = "", *, what: Any = what, **own: Any) -> Arm:
+            return trained(c.run, what, x, test=test, lr=lr, label=f"{name}, {optimizer}, {words}", **own)
+
+        merits = [
+            merit(train(validation, lr, f"{arm}, rate {lr:g}", inits=c.few, steps=list(c.searched),
+                        seed=seed + _SEARCH, **options), c.searched)
             for lr in grid
         ]  # fmt: skip
-        rates[arm] = picked(grid, [merit(one, sizes.searched) for one in found])
-        if rates[arm] in (grid[0], grid[-1]):
-            ends.append(arm)
-        arms[arm] = trained(
-            run, what, x, test=held, label=f"{name}, {optimizer}, {arm}", lr=rates[arm], inits=sizes.inits,
-            steps=list(sizes.steps), **options,
-        )  # fmt: skip
-        if arm in FAST and sizes.first:
-            first[arm] = trained(
-                run, what, x, test=held, label=f"{name}, {optimizer}, {arm}, first steps", lr=rates[arm],
-                inits=_MORE, parts=sizes.first, steps=list(EARLY), seed=run.seed + _FIRST, **options,
+        found.rates[arm] = rate = picked(grid, merits)
+        if rate in (grid[0], grid[-1]):
+            found.at_end.append(arm)
+        found.arms[arm] = train(held, rate, arm, inits=c.inits, steps=list(c.steps), **options)
+        if arm in FAST and more:
+            found.first[arm] = train(
+                held, rate, f"{arm}, first steps", inits=_MORE, parts=more, steps=list(EARLY), seed=seed + _FIRST,
+                **options,
             )  # fmt: skip
-    return Setting(name, optimizer, threshold, arms, rates, first, tuple(ends))
+    return found
 
 
 def merit(arm: Arm, looks: Sequence[int]) -> float:
@@ -226,12 +217,152 @@ LOW, HIGH = 3.0, 15.0  # nonlinearity of arms that should be fast, and of those 
 DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)}  # and the threshold
 
 
-@item(
-    "beyond/repair",
-    "Repaired deep networks in training, beside a shallow one of equal nonlinearity",
-    claims=("B5", "B8"),
-    where="theory.md §10",
-    needs=("fashion_mnist", "cifar10"),
+# -- Checks
+
+
+def pooled(numbers: Sequence[Number]) -> Number:
+    """The mean over settings, whose errors are independent."""
+    return Number(float(np.mean([n.value for n in numbers])), math.hypot(*(n.error for n in numbers)) / len(numbers))
+
+
+def judged(settings: Sequence[Setting], places: Mapping[str, Stand]) -> list[Entry]:
+    """B5: both tuned forms against the shallow network and the plain one, the worst class, the order; B8: the head."""
+    both = (RESIDUAL, LEAKY)
+    reached = ", ".join(dict.fromkeys(f"{s.threshold:.0%} on {s.data}" for s in settings))
+
+    def average(name: str, of: Callable[[Setting], Number], **asked: Any) -> list[Check]:
+        """What is asked of the average over data and optimizers, and then of each of them."""
+        name, found = name.replace(",", ""), {s.name: of(s) for s in settings}
+        return [check(name, pooled(list(found.values())), **asked),
+                *(check(f"{name}, {one}", value, **asked) for one, value in found.items())]  # fmt: skip
+
+    def claim(about: str, checks: Sequence[Sequence[Check]], **words: str) -> Entry:
+        """The averages are required, single settings without a limit."""
+        return claimed(
+            "B5", f"{about}, on average over data and optimizers", [one[0] for one in checks],
+            within=[single for one in checks for single in one[1:]], limit="not in every setting", **words,
+        )  # fmt: skip
+
+    def as_late(arm: str) -> str:
+        late = pooled([s.later(arm, SHALLOW) for s in settings])
+        return f"{10**late.value:.2f} times" + (f" (×/÷ {10**late.error:.2f})" if math.isfinite(late.error) else "")
+
+    def order(s: Setting) -> list[Number]:
+        low, high = ([a for a in NAMES if fits(places[a].nonlinearity)] for fits in (LOW.__ge__, HIGH.__le__))
+        return [s.later(slow, fast) for fast in low for slow in high]
+
+    return [
+        *(
+            claim(
+                f"steps to {reached}, log10 of by how much 20 layers are later than one hidden layer of equal "
+                f"nonlinearity (P {places[SHALLOW].nonlinearity:.3g}, tuned {places[LEAKY].nonlinearity:.3g}), each "
+                "arm at its own rate (0.18: a factor of 1.5)",
+                [average(arm, lambda s, arm=arm: s.later(arm, SHALLOW), below=AS_FAST)],
+                also=f"on average {as_late(arm)} as late; steps {_steps(settings, (arm, SHALLOW))}",
+                headline=f"{arm}: {as_late(arm)} as late as one hidden layer, on average over {len(settings)} settings",
+            )
+            for arm in both
+        ),
+        claim(
+            "tuned depth is not faster than that shallow network: log10 of by how much it is sooner, and accuracy "
+            "beyond the shallow network's at the end",
+            [*(average(f"{arm} sooner", lambda s, arm=arm: s.later(SHALLOW, arm), below=AS_FAST) for arm in both),
+             *(average(f"{arm} at the end", lambda s, arm=arm: s.decided(s.final(arm), s.final(SHALLOW)),
+                       below=SAME_SCORE) for arm in both)],
+        ),
+        claimed(
+            "B5", "tuning makes depth harmless: log10 of by how much both tuned forms get there before the plain deep "
+            "network, and their accuracy beyond its at the end",
+            [one for arm in both for one in average(arm, lambda s, arm=arm: s.later(PLAIN, arm), above=AS_FAST)[1:]],
+            within=[one for arm in both for one in average(
+                f"{arm} at the end", lambda s, arm=arm: apart(s.final(arm), s.final(PLAIN)), above=0.0)[1:]],
+            limit="the plain network ends as accurate", also=f"steps {_steps(settings, (PLAIN, *both))}",
+        ),
+        claim(
+            f"the worst class early (held-out accuracy, mean of steps {EARLY[0]} and {EARLY[1]}), {INSIDE} beyond "
+            "every other deep arm",
+            [average(arm, lambda s, arm=arm: s.ahead(INSIDE, arm), above=0.0)
+             for arm in NAMES if arm not in (INSIDE, SHALLOW)],
+            headline="worst class early: "
+            + ", ".join(f"{arm} {pooled([number(s.early(arm)) for s in settings])}" for arm in NAMES),
+        ),
+        claim(
+            f"even there {INSIDE} is not better than one hidden layer, its worst class early beyond the shallow one's",
+            [average(INSIDE, lambda s: s.ahead(INSIDE, SHALLOW), below=SAME_SCORE)],
+        ),
+        claimed(
+            "B5", f"nonlinearity orders the arms: log10 of by how much each with P ≥ {HIGH:g} is later than each with "
+            f"P ≤ {LOW:g}",
+            each({s.name: order(s) for s in settings}, above=0.0),
+            also=f"P: {', '.join(f'{arm} {place.nonlinearity:.3g}' for arm, place in places.items())}; steps "
+            f"{_steps(settings, NAMES)}",
+        ),
+        claimed(
+            "B8", "moving the head's bias alone (all of the mean logits taken off) leaves training of the plain deep "
+            "network as it is: held-out accuracy, moved − plain",
+            [one for s in settings for one in each({f"over the looks, {s.name}": apart(s.over(HEAD), s.over(PLAIN)),
+                                                    f"at the end, {s.name}": apart(s.final(HEAD), s.final(PLAIN))},
+                                                   near=0.0, room=SAME_SCORE)],
+            within=each({f"worst class early, {s.name}": apart(s.early(HEAD), s.early(PLAIN)) for s in settings},
+                        near=0.0, room=SAME_SCORE),
+        ),
+    ]  # fmt: skip
+
+
+# -- Words, tables, figures
+
+
+def _steps(settings: Sequence[Setting], arms: Sequence[str]) -> str:
+    """Steps to the threshold, and how many do not get there."""
+
+    def one(s: Setting, arm: str) -> str:
+        lost = 1 - s.reaching(arm)
+        return f"{arm} {typical(number(s.times(arm)))}" + (f" ({lost:.0%} do not)" if lost else "")
+
+    return "; ".join(f"{s.name}: " + ", ".join(one(s, arm) for arm in arms) for s in settings)
+
+
+def rows(setting: Setting, places: Mapping[str, Stand]) -> list[dict[str, Any]]:
+    """Lines of the table: one an arm."""
+    return [
+        {"data": setting.data, "optimizer": setting.optimizer, "arm": arm, "rate": setting.rates[arm]}
+        | {"networks": own.networks, **vars(places[arm])}
+        | {"threshold": setting.threshold, "reaching": setting.reaching(arm)}
+        | {"log10_steps": number(setting.times(arm))}
+        | {f"worst_{k}": number(worst(own, k)) for k in own.steps.tolist() if k in (10, 30, 100, 300)}
+        | {"final": number(setting.final(arm))}
+        for arm, own in ((arm, setting.arms[arm]) for arm in NAMES)
+    ]
+
+
+def charts(settings: Sequence[Setting]) -> dict[str, Chart]:
+    """Accuracy and worst class of all arms but the moved head, and that beside the plain network."""
+    drawn = {
+        "arms": ([arm for arm in NAMES if arm != HEAD], "Deep networks, repaired in six ways, beside one hidden layer"),
+        "head": ([PLAIN, HEAD], "A deep ReLU network with and without a centred head"),
+    }
+    curves = {f"{s.name}: {words}": {arm: s.arms[arm].curve(what) for arm in NAMES} for s in settings
+              for words, what in (("accuracy", "test accuracy"), ("worst class", "test worst"))}  # fmt: skip
+    tops = {
+        name: (0.0, float(np.ceil(20 * max(np.nanmax(curve.mean) for curve in by.values())) / 20))
+        for name, by in curves.items()
+    }
+    return {
+        chart: arms_chart(
+            {name: [Line(arm, by[arm]) for arm in arms] for name, by in curves.items()}, title=title, y_domains=tops,
+            columns=4 if len(settings) > 2 else 2, width=300, height=220,
+        )
+        for chart, (arms, title) in drawn.items()
+    }  # fmt: skip
+
+
+def _each(settings: Sequence[Setting], words: Callable[[Setting], Sequence[str]]) -> str:
+    return "; ".join(f"{s.name}: {', '.join(words(s))}" for s in settings if words(s)) or "none"
+
+
+repair = measured(
+    "beyond/repair", "Repaired deep networks in training, beside a shallow one of equal nonlinearity", "theory.md §10",
+    claims=("B5", "B8"), needs=("fashion_mnist", "cifar10"),
     about="Eight arms of {depth} layers of {width} (and a shallow one), SGD and Adam, batches of {batch}; {points} "
     "images of {data}, {validation} to pick the rate of every arm ({rates}) with {few} networks of their own, looked "
     "at after {searched} steps, {held} held-out ones; looked at after {steps} steps, {inits} networks each; of the "
@@ -246,298 +377,21 @@ DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)} 
         rates={"sgd": (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "adam": (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)},
     ),
     seconds=(20, 900),
+    quantities=lambda c: {
+        "settings": [trained_setting(c, name, optimizer) for name in c.data for optimizer in ("sgd", "adam")],
+        "places": stands(networks(c.depth)),
+    },
+    judge=lambda c: judged(c.settings, c.places),
+    tables=lambda c: {"steps": [line for s in c.settings for line in rows(s, c.places)]},
+    charts=lambda c: charts(c.settings),
+    holds={
+        "arms": Holds("Tuned depth learns sooner than plain depth", entries=(3,)),
+        "head": Holds("Centring the head's bias leaves a deep network's accuracy where it was", entries=(7,)),
+    },
+    notes=lambda c: [
+        f"Rates: {_each(c.settings, lambda s: [f'{arm} {lr:g}' for arm, lr in s.rates.items()])}.",
+        f"Picked at an end of the grid: {_each(c.settings, lambda s: s.at_end)}.",
+        "Biases of all layers start at 0 and are trained; norms have nothing that is trained. A network that does "
+        "not get to the threshold counts with the last step, one that diverged guesses a single class.",
+    ],
 )  # fmt: skip
-def repair(run: Run) -> Outcome:
-    """B5 and the training part of B8: steps to a threshold, the worst class early, accuracy at the end."""
-    given = dict(run.sizes[0])
-    chosen = given.pop("data")
-    sizes = Sizes(**given)
-    settings: list[Setting] = []
-    for name in chosen:
-        spec, threshold = DATA[name]
-        whole = run.data(spec, points=sizes.points + sizes.validation + sizes.held)
-        settings += [trained_setting(run, name, whole, o, threshold, sizes) for o in ("sgd", "adam")]
-    places = stands(networks(sizes.depth))
-    return Outcome(
-        judged(settings, places),
-        {"steps": columns([line for s in settings for line in rows(s, places)])},
-        charts(settings, sizes),
-        [
-            "Rates: "
-            + "; ".join(f"{s.name}: " + ", ".join(f"{arm} {lr:g}" for arm, lr in s.rates.items()) for s in settings)
-            + ".",
-            f"Picked at an end of the grid: "
-            f"{'; '.join(f'{s.name}: ' + ', '.join(s.at_end) for s in settings if s.at_end) or 'none'}.",
-            "Biases of all layers start at 0 and are trained; norms have nothing that is trained. A network that does "
-            "not get to the threshold counts with the last step, one that diverged guesses a single class.",
-        ],
-    )
-
-
-# -- Checks
-
-
-def decides(setting: Setting) -> bool:
-    """A setting in which the shallow network does not learn says nothing of speed."""
-    return setting.reaching(SHALLOW) >= REACHING
-
-
-def later(setting: Setting, one: str, other: str) -> Number:
-    """By how much of log10(1 + steps) one arm gets to the threshold after the other."""
-    return apart(setting.times(one), setting.times(other))
-
-
-def at_most(difference: Number, room: float) -> Truth:
-    """Whether a difference is below `room`, by 4 standard errors."""
-    return above(Number(room), difference)
-
-
-def pooled(numbers: Sequence[Number]) -> Number:
-    """The mean over settings, whose errors are independent."""
-    return Number(float(np.mean([n.value for n in numbers])), math.hypot(*(n.error for n in numbers)) / len(numbers))
-
-
-def as_fast(settings: Sequence[Setting], arm: str) -> Truth:
-    """On average over the settings not later than the shallow network by a factor of 1.5 or more."""
-    if not all(decides(s) for s in settings):
-        return None
-    return at_most(pooled([later(s, arm, SHALLOW) for s in settings]), AS_FAST)
-
-
-def not_faster(settings: Sequence[Setting], arm: str) -> Truth:
-    """On average not sooner than the shallow network by that factor, and at the end not more accurate by 0.02."""
-    if not all(decides(s) for s in settings):
-        return None
-    sooner = pooled([later(s, SHALLOW, arm) for s in settings])
-    better = pooled([apart(s.final(arm), s.final(SHALLOW)) for s in settings])
-    return all_of([at_most(sooner, AS_FAST), at_most(better, SAME_SCORE)])
-
-
-def sooner_than_plain(settings: Iterable[Setting], arm: str) -> list[Truth]:
-    """By more than that factor."""
-    return [above(later(s, PLAIN, arm), AS_FAST) if decides(s) else None for s in settings]
-
-
-def ahead(settings: Sequence[Setting], arm: str = INSIDE) -> list[Truth]:
-    """Early on, averaged over the settings, the arm's worst class is better than that of every other deep arm."""
-    others = [other for other in NAMES if other not in (arm, SHALLOW)]
-    return [above(early(settings, arm), early(settings, other)) for other in others]
-
-
-def no_better(settings: Sequence[Setting], arm: str = INSIDE) -> Truth:
-    """Early on, averaged over the settings, the arm's worst class is not better than the shallow network's by 0.02."""
-    return at_most(early(settings, arm) - early(settings, SHALLOW), SAME_SCORE)
-
-
-def early(settings: Sequence[Setting], arm: str) -> Number:
-    """The worst class early on, averaged over the settings."""
-    return pooled([number(s.early(arm)) for s in settings])
-
-
-def ordered(settings: Iterable[Setting], places: Mapping[str, Stand]) -> list[Truth]:
-    """Every arm of low nonlinearity is sooner than every arm of a high one."""
-    low = [arm for arm in NAMES if places[arm].nonlinearity <= LOW]
-    high = [arm for arm in NAMES if places[arm].nonlinearity >= HIGH]
-    return [above(later(s, slow, fast), 0.0) if decides(s) else None for s in settings for fast in low for slow in high]
-
-
-def head_alike(settings: Iterable[Setting]) -> list[Truth]:
-    """Accuracy over the looks and at the end does not change with the head's bias."""
-    return [
-        same(apart(of(s, HEAD), of(s, PLAIN)), 0.0, room=SAME_SCORE)
-        for s in settings
-        for of in (Setting.over, Setting.final)
-    ]
-
-
-def judged(settings: Sequence[Setting], places: Mapping[str, Stand]) -> list[Entry]:
-    """B5: both tuned forms against the shallow network and the plain one, the worst class, the order; B8: the head."""
-    data = "; ".join(dict.fromkeys(f"{s.threshold:.0%} on {s.data}" for s in settings))
-    equal = f"P {places[SHALLOW].nonlinearity:.3g}, tuned {places[LEAKY].nonlinearity:.3g}"
-    found = [
-        entry(
-            "B5",
-            f"20 layers, {words}, get to {data} at most 1.5 times as late as one hidden layer of equal nonlinearity "
-            f"({equal}), each arm at its own rate: on average over data and optimizers; without a limit in each",
-            f"on average {_times(settings, arm)} as late; {_said(settings, (arm, SHALLOW), _steps)}",
-            [as_fast(settings, arm)],
-            within=[as_fast([s], arm) for s in settings],
-            limit="not in every setting",
-            otherwise="it is slower by more than that",
-            headline=f"{arm}: {_times(settings, arm)} as late as one hidden layer, on average over "
-            f"{len(settings)} settings",
-        )
-        for arm, words in ((RESIDUAL, "residual and tuned"), (LEAKY, "leaky ReLU and tuned"))
-    ]
-    both = (RESIDUAL, LEAKY)
-    found.append(
-        entry(
-            "B5",
-            "tuned depth is not faster than that shallow network: not sooner by a factor of 1.5, and at the end not "
-            f"more accurate by {SAME_SCORE}, on average over data and optimizers; without a limit in each setting",
-            f"{_said(settings, (*both, SHALLOW), _steps)}; at the end {_said(settings, (*both, SHALLOW), _final)}",
-            [not_faster(settings, arm) for arm in both],
-            within=[not_faster([s], arm) for s in settings for arm in both],
-            limit="in single settings it is faster, or ends more accurate",
-            otherwise="tuned depth is faster, or ends more accurate",
-        )
-    )
-    found.append(
-        entry(
-            "B5",
-            "tuning makes depth harmless: both tuned forms get there sooner than the plain deep network, by a factor "
-            "of more than 1.5; without a limit both also end more accurate",
-            _said(settings, (PLAIN, *both), _steps),
-            [check for arm in both for check in sooner_than_plain(settings, arm)],
-            within=[above(apart(s.final(arm), s.final(PLAIN)), 0.0) for s in settings for arm in both],
-            limit="at the end the plain network is as accurate in at least one setting",
-        )
-    )
-    averages = ", ".join(f"{arm} {early(settings, arm)}" for arm in NAMES)
-    found.append(
-        entry(
-            "B5",
-            "of all deep arms the residual form with the norm after φ inside the branch has the best worst class early "
-            f"(held-out accuracy, mean of steps {EARLY[0]} and {EARLY[1]}), on average over the settings; without a "
-            "limit in each of them",
-            f"averages: {averages}; {_said(settings, NAMES, _early)}",
-            ahead(settings),
-            within=[check for s in settings for check in ahead([s])],
-            limit="in single settings another arm is better",
-            otherwise="another arm is better on average",
-            headline=f"worst class early: {averages}",
-        )
-    )
-    found.append(
-        entry(
-            "B5",
-            f"even its worst class is not better early than that of one hidden layer, by {SAME_SCORE}, on average over "
-            "the settings; without a limit in each of them",
-            f"{INSIDE} {early(settings, INSIDE)}, {SHALLOW} {early(settings, SHALLOW)}; "
-            f"{_said(settings, (INSIDE, SHALLOW), _early)}",
-            [no_better(settings)],
-            within=[no_better([s]) for s in settings],
-            limit="in single settings it is better",
-            otherwise="it is better",
-        )
-    )
-    values = ", ".join(f"{arm} {place.nonlinearity:.3g}" for arm, place in places.items())
-    found.append(
-        entry(
-            "B5",
-            f"nonlinearity orders the arms: those with P ≤ {LOW:g} all get there before those with P ≥ {HIGH:g}",
-            f"P: {values}; {_said(settings, NAMES, _steps)}",
-            ordered(settings, places),
-            otherwise="an arm of high nonlinearity is as fast as one of low nonlinearity, in at least one setting",
-        )
-    )
-    found.append(
-        entry(
-            "B8",
-            "moving the head's bias alone (all of the mean logits taken off) leaves training of the plain deep network "
-            f"as it is: held-out accuracy, averaged over the looks, and at the end, is the same within {SAME_SCORE}; "
-            "without a limit the worst class early, too",
-            f"over the looks {_said(settings, (PLAIN, HEAD), _over)}; at the end "
-            f"{_said(settings, (PLAIN, HEAD), _final)}; worst class early {_said(settings, (PLAIN, HEAD), _early)}",
-            head_alike(settings),
-            within=[same(apart(s.early(HEAD), s.early(PLAIN)), 0.0, room=SAME_SCORE) for s in settings],
-            limit="the worst class early on changes",
-            otherwise="training changes with the head's bias",
-        )
-    )
-    return found
-
-
-# -- Words, tables, figures
-
-
-def _steps(setting: Setting, arm: str) -> str:
-    reaching = setting.reaching(arm)
-    short = "" if reaching == 1 else f" ({1 - reaching:.0%} do not)"
-    return f"{typical(number(setting.times(arm)))}{short}"
-
-
-def _times(settings: Sequence[Setting], arm: str) -> str:
-    """How many times as late as the shallow network, the error as a factor."""
-    ratio = pooled([later(s, arm, SHALLOW) for s in settings])
-    return f"{10**ratio.value:.2f} times" + (f" (×/÷ {10**ratio.error:.2f})" if math.isfinite(ratio.error) else "")
-
-
-def _final(setting: Setting, arm: str) -> str:
-    return str(number(setting.final(arm)))
-
-
-def _over(setting: Setting, arm: str) -> str:
-    return str(number(setting.over(arm)))
-
-
-def _early(setting: Setting, arm: str) -> str:
-    return str(number(setting.early(arm)))
-
-
-def _said(settings: Sequence[Setting], arms: Sequence[str], what: Callable[[Setting, str], str]) -> str:
-    return "; ".join(f"{s.name}: " + ", ".join(f"{arm} {what(s, arm)}" for arm in arms) for s in settings)
-
-
-def rows(setting: Setting, places: Mapping[str, Stand]) -> list[dict[str, Any]]:
-    """Lines of the table: one an arm."""
-    found: list[dict[str, Any]] = []
-    for arm in NAMES:
-        steps, final = number(setting.times(arm)), number(setting.final(arm))
-        line: dict[str, Any] = {"data": setting.data, "optimizer": setting.optimizer, "arm": arm}
-        line |= {"rate": setting.rates[arm], "networks": setting.arms[arm].networks}
-        line |= vars(places[arm]) | {"threshold": setting.threshold, "reaching": setting.reaching(arm)}
-        line |= {"log10_steps": steps.value, "log10_steps_error": steps.error}
-        for step in (int(k) for k in setting.arms[arm].steps if k in (10, 30, 100, 300)):
-            low = number(worst(setting.arms[arm], step))
-            line |= {f"worst_{step}": low.value, f"worst_{step}_error": low.error}
-        found.append(line | {"final": final.value, "final_error": final.error})
-    return found
-
-
-def charts(settings: Sequence[Setting], sizes: Sizes) -> dict[str, Chart]:
-    """Accuracy and worst class of all arms but the moved head, and that beside the plain network."""
-    from firstguess_papers.training_charts import Line, arms_chart
-
-    def panels(arms: Sequence[str]) -> dict[str, list[Line]]:
-        curves = {"accuracy": "test accuracy", "worst class": "test worst"}
-        return {
-            f"{s.name}: {words}": [Line(arm, s.arms[arm].curve(what)) for arm in arms]
-            for s in settings
-            for words, what in curves.items()
-        }
-
-    fast = all_of(as_fast(settings, arm) for arm in (RESIDUAL, LEAKY))
-    sooner = all_of(check for arm in (RESIDUAL, LEAKY) for check in sooner_than_plain(settings, arm))
-    title = stated(
-        sooner,
-        "Tuned depth learns sooner than plain depth"
-        + {True: ", as fast as one hidden layer", False: ", not always as fast as one hidden layer", None: ""}[fast],
-        "Deep networks, repaired in six ways, beside one hidden layer",
-    )
-    head = all_of(head_alike(settings))
-    said = [
-        f"Held-out accuracy of {sizes.depth} layers of {sizes.width} (shallow: one), {sizes.points} training images, "
-        f"batches of {sizes.batch}, every arm at the learning rate that validation picks.",
-    ]
-    shared: dict[str, Any] = {"columns": 4 if len(settings) > 2 else 2, "width": 300, "height": 220}
-    tops = {
-        name: (0.0, float(np.ceil(20 * max(np.nanmax(line.trained.mean) for line in lines if line.trained)) / 20))
-        for name, lines in panels(NAMES).items()
-    }
-    return {
-        "arms": arms_chart(
-            panels([arm for arm in NAMES if arm != HEAD]), title=title, subtitle=said, y_domains=tops, **shared
-        ),
-        "head": arms_chart(
-            panels((PLAIN, HEAD)),
-            title=stated(
-                head,
-                "Centring the head's bias leaves a deep network's accuracy where it was",
-                "A deep ReLU network with and without a centred head",
-            ),
-            subtitle=said,
-            y_domains=tops,
-            **shared,
-        ),
-    }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 import firstguess as fg
-from firstguess_papers.judging import Number
+from firstguess_papers.judging import Number, average
 from firstguess_papers.library import BIASED, Curve
 from firstguess_papers.running import Run
 
@@ -48,8 +48,7 @@ class BiasModes:
     @property
     def overshoot(self) -> Number:
         """2κ/λ_b, the learning rate from which on classes hand over to each other: mean ± standard error."""
-        found = 2.0 * self.kappa / self.eigenvalue
-        return Number(float(found.mean()), float(found.std(ddof=1) / math.sqrt(len(found))))
+        return average(2.0 * self.kappa / self.eigenvalue)
 
     def biased(self) -> BiasModes:
         """Those whose largest share is at least 0.9, as `start="biased"` keeps them."""

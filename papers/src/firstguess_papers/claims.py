@@ -119,5 +119,7 @@ _ROWS = (
     ("B8", "Moving a head's bias changes γ and nothing else; under imbalance class weights dwarf biased starts",
      "theory.md §10"),
     ("B9", "What the theory of infinite width misses in real networks, width and dimension give", "theory.md §12"),
+    ("B10", "Training absorbs the guesses and leaves the hidden direction, by which the seed stays known; weight decay "
+     "ends it in 1/(η·wd) steps", "theory.md §14"),
 )  # fmt: skip
 CLAIMS = {row[0]: Claim(*row) for row in _ROWS}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 import firstguess as fg
 from firstguess_papers import library
 from firstguess_papers.charts import points
 from firstguess_papers.items import Holds
-from firstguess_papers.judging import Number, Truth, above, all_of, same, stated
-from firstguess_papers.measured import Cell, Found, Tested, measured
+from firstguess_papers.judging import Check, Number, all_of, check, stated
+from firstguess_papers.measured import Cell, Claim, Found, measured
 from firstguess_papers.tables import deep, gamma, largest, law_panel, share, std
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
@@ -56,21 +54,14 @@ fig5 = measured(
     seconds=(12, 90),
     cells=lambda c: {(kind, n): Cell(net, c.blob(n, c.d)) for n in c.n for kind, net in KINDS.items()},
     rows=lambda c, kind, _: {"width": c.width, "dimensions": c.d, "theory_gamma": theory_gamma(KINDS[kind])},
-    quantities=lambda c: {
-        "slope": exponent(std(c["linear", c.n[0]]), std(c["linear", c.n[1]]), c.n[1] / c.n[0]),
-        "few": std(c["ReLU", c.n[0]]), "many": std(c["ReLU", c.n[1]]),
-        "middle": _middle(c["ReLU", c.n[1]]), "ends": _ends(c["ReLU", c.n[1]]),
-        "pool_middle": _middle(c[POOLED, c.n[1]]), "pool_ends": _ends(c[POOLED, c.n[1]]),
-    },
-    tests=[Tested(
-        "I1",
-        "std of G₀ falls as n^−½ for linear (exponent within 0.1), is the same at both n for ReLU (within 15 %); more "
-        "networks in the middle fifth than in the outer one for ReLU, fewer with max-pooling",
-        "width {width}: linear std ∝ n^({slope}); ReLU std {few} → {many}, {middle} of networks in the middle fifth, "
-        "{ends} in the outer fifth; with max-pooling {pool_middle} and {pool_ends}",
-        lambda c: [same(c.slope, -0.5, room=0.1), same(c.many / c.few, 1.0, room=0.15), above(c.middle, c.ends),
-                   above(c.pool_ends, c.pool_middle)],
-    )],
+    tests=[Claim("I1", "std of G₀, and shares of networks with G₀ in the middle and in the outer fifth", lambda c: [
+        check("linear, power of n", exponent(std(c["linear", c.n[0]]), std(c["linear", c.n[1]]), c.n[1] / c.n[0]),
+              near=-0.5, room=0.1),
+        check("ReLU, std at the larger n by that at the smaller", std(c["ReLU", c.n[1]]) / std(c["ReLU", c.n[0]]),
+              near=1.0, room=0.15),
+        check("ReLU, middle", _middle(c["ReLU", c.n[1]]), above=_ends(c["ReLU", c.n[1]]), than="the outer"),
+        check(f"{POOLED}, outer", _ends(c[POOLED, c.n[1]]), above=_middle(c[POOLED, c.n[1]]), than="the middle"),
+    ])],
     charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(f"{kind}, {n:,} points", m, theory={"theory": fg.predict(KINDS[kind])})
          for (kind, n), m in c.cells.items()],
@@ -94,7 +85,7 @@ def _mlp(kind: str, depth: int) -> Any:
 
 def _fig7_charts(first: Found) -> dict[str, Any]:
     every = first.every
-    checks = all_of(check for c in every for check in _fig7_checks(c))
+    checks = all_of(one.truth for c in every for one in _fig7_checks(c))
     g = {depth: gamma(every[-1]["ReLU", depth]).value for depth in (1, 20)}
     grown = f"γ {g[1]:.2g} → {g[20]:.3g} in 20 layers"
     series = [library.Series("ReLU, theory", range(1, 21), fg.predict(_mlp("ReLU", 20)).gamma[1:], mark="line")]
@@ -116,13 +107,16 @@ def _fig7_charts(first: Found) -> dict[str, Any]:
     return {"growth": growth, "laws": laws}
 
 
-def _fig7_checks(c: Found) -> list[Truth]:
-    grows = [above(c.last, c.one), above(c.g20, c.g5), above(c.g5, c.g1)]
+def _fig7_checks(c: Found) -> list[Check]:
+    g = {depth: gamma(c["ReLU", depth]) for depth in (1, 5, 20)}
+    far = fg.predict(fg.mlp(depth=1000)).guesses.prob_max_above(0.9)
     return [
-        *grows,
-        *(same(g, 0.0, room=0.1) for g in (c.tanh, c.centred)),
-        *([above(Number(c.far), 0.97)] if c.first else []),
-    ]
+        check("ReLU, largest fraction at depth 20", largest(c["ReLU", 20]), above=largest(c["ReLU", 1]),
+              than="depth 1's"),
+        *(check(f"ReLU, γ at depth {b}", g[b], above=g[a], than=f"depth {a}'s") for a, b in ((5, 20), (1, 5))),
+        *(check(f"{name}, γ at depth 20", gamma(c[name, 20]), near=0.0, room=0.1) for name in DEEPER if name != "ReLU"),
+        *([check("P(largest fraction > 0.9) at depth 1000 by theory", far, above=0.97)] if c.first else []),
+    ]  # fmt: skip
 
 
 fig7 = measured(
@@ -138,23 +132,11 @@ fig7 = measured(
     },
     table="depth",
     rows=lambda c, kind, depth: {"depth": depth, "width": c.width, "theory_gamma": theory_gamma(_mlp(kind, depth))},
-    quantities=lambda c: {
-        "g1": gamma(c["ReLU", 1]), "g5": gamma(c["ReLU", 5]), "g20": gamma(c["ReLU", 20]),
-        "theory": theory_gamma(_mlp("ReLU", 20)),
-        "one": largest(c["ReLU", 1]), "last": largest(c["ReLU", 20]), "tanh": gamma(c["tanh", 20]),
-        "centred": gamma(c["ReLU minus its mean", 20]),
-        "far": fg.predict(fg.mlp(depth=1000)).guesses.prob_max_above(0.9),
-    },
-    tests=[Tested(
-        "I9",
-        "ReLU: γ grows from depth 1 to 5 to 20, and so does the largest fraction; by theory at depth 1000 over 97 % of "
-        "networks give 90 % of the data to one class. tanh and ReLU minus its mean: γ at depth 20 is 0 within 0.1. "
-        "Without a limit: γ of ReLU at depth 20 within 20 % of theory",
-        "width {width}: ReLU γ {g1} → {g20} (theory {theory:.4g}), largest fraction {one} → {last}; tanh at depth 20 γ "
-        "= {tanh}; ReLU minus its mean at depth 20 γ = {centred}; P(largest > 0.9) at depth 1000 by theory {far:.4f}",
-        _fig7_checks,
-        within=lambda c: [same(c.g20, c.theory, room=0.2 * c.theory)],
-        limit="at finite width γ of deep ReLU networks departs from theory by more than 20 %",
+    tests=[Claim(
+        "I9", "by depth", _fig7_checks,
+        within=lambda c: [check("ReLU, γ at depth 20", gamma(c["ReLU", 20]), near=theory_gamma(_mlp("ReLU", 20)),
+                                room=0.2 * theory_gamma(_mlp("ReLU", 20)), than="within 20 % of theory")],
+        limit="at finite width γ of deep ReLU networks departs from theory",
     )],
     charts=_fig7_charts,
     holds={"laws": Holds("With depth, ReLU networks give all data to one class")},
@@ -165,11 +147,10 @@ SHIFTED = {"ReLU": "relu", "ReLU minus its mean": "centered(relu)", "ReLU minus 
 NEUTRAL_ONES = [(kind, depth) for depth in (1, 5) for kind in SHIFTED if kind != "ReLU"]
 
 
-def _even(c: Found, *, anew: bool) -> list[Truth]:
-    """Whether std of G₀ is that of coin flips: with the mean taken off in every layer anew or in the only one; or "
-    "not."""
+def _even(c: Found, *, anew: bool) -> list[Check]:
+    """Whether std of G₀ is that of coin flips: where the mean is taken off in every layer anew, or where it is not."""
     return [
-        same(std(c[kind, depth]), c.coin, room=0.02)
+        check(f"{kind}, depth {depth}", std(c[kind, depth]), near=0.5 / math.sqrt(c.n), room=0.02, than="coin flips")
         for kind, depth in NEUTRAL_ONES
         if (depth == 1 or "its" in kind) == anew
     ]
@@ -185,14 +166,8 @@ fig8 = measured(
     cells=lambda c: {(kind, depth): Cell(deep(block, depth), c.blob(c.n, 1000))
                      for depth in (1, 5) for kind, block in SHIFTED.items()},
     rows=lambda c, _, depth: {"depth": depth, "width": c.width},
-    quantities=lambda c: {"coin": 0.5 / math.sqrt(c.n)},
-    tests=[Tested(
-        "I6",
-        "std of G₀ within 0.02 of coin flips, 1/(2√n), for ReLU minus its mean at depth 1 and 5, and for the constant "
-        "shift at depth 1; without a limit also for the constant at depth 5",
-        lambda c: "; ".join(f"{k}, depth {d}: {std(c[k, d])} (coin flips {c.coin:.4f})" for k, d in NEUTRAL_ONES),
-        lambda c: _even(c, anew=True),
-        within=lambda c: _even(c, anew=False),
+    tests=[Claim(
+        "I6", "std of G₀", lambda c: _even(c, anew=True), within=lambda c: _even(c, anew=False),
         limit="a constant shift fits one variance of the pre-activations: in the second layer it is another, and bias "
         "is back",
     )],
@@ -205,15 +180,6 @@ fig8 = measured(
     holds={"laws": Holds("Taking the mean off ReLU removes the bias, if it is taken off in every layer anew",
                          verdicts=("holds with a limit",))},
 )  # fmt: skip
-
-
-def _apart(m: Any, classes: int) -> str:
-    off = np.abs(m.guesses.class_means - 1 / classes).max()
-    return f"std {std(m)}, class means within {off:.3f} of 1/{classes} (p = {_alike(m):.2g})"
-
-
-def _alike(m: Any) -> float:
-    return library.equal_means_test(m.guesses.fractions)[1]
 
 
 def _slope(c: Found, classes: int) -> Number:
@@ -234,18 +200,11 @@ self_averaging = measured(
     },
     table="widths",
     rows=lambda c, _, width: {"width": width},
-    tests=[Tested(
-        "I4",
-        "the standard deviation of a fraction over networks does not depend on width (exponent 0 within 0.05); class "
-        "means over networks are alike (χ² test, level 1e-4)",
-        lambda c: "; ".join(
-            "; ".join(f"{n} classes, width {w}: {_apart(c[f'{n} classes', w], n)}" for w in c.widths)
-            + f"; std ∝ width^({_slope(c, n)})"
-            for n in (2, 10)
-        ),
-        lambda c: [*(same(_slope(c, n), 0.0, room=0.05) for n in (2, 10)),
-                   *(_alike(m) > 1e-4 for m in c.cells.values())],
-    )],
+    tests=[Claim("I4", "std of a fraction over networks, and class means over them (χ² test)", lambda c: [
+        *(check(f"{n} classes, power of width", _slope(c, n), near=0.0, room=0.05) for n in (2, 10)),
+        check("p of alike class means", [library.equal_means_test(m.guesses.fractions)[1] for m in c.cells.values()],
+              above=1e-4, at=[f"{label}, width {width}" for label, width in c.cells]),
+    ])],
     charts=lambda c: {"widths": fg.figures.lines_chart(
         [series for n in (2, 10) for series in (
             points(f"{n} classes", {w: std(c[f"{n} classes", w]) for w in c.widths}),

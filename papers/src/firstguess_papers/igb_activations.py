@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +15,9 @@ from firstguess_papers import library
 from firstguess_papers.charts import lines
 from firstguess_papers.igb import ONE, theory_gamma
 from firstguess_papers.items import Holds
-from firstguess_papers.judging import Number, Truth, above, all_of, same, stated
-from firstguess_papers.measured import Cell, Found, Tested, measured
-from firstguess_papers.tables import gamma, largest, std
+from firstguess_papers.judging import Check, Number, all_of, check, same, stated, surely
+from firstguess_papers.measured import Cell, Claim, Found, measured
+from firstguess_papers.tables import gamma, std
 
 
 def _one_layer(name: str) -> Any:
@@ -29,29 +30,20 @@ def _activation(name: str) -> Any:
 
 
 def _criterion(c: Found) -> dict[str, Any]:
-    """By activation: γ, that of theory, whether it should cause bias; and whether these agree."""
-    g = {name: gamma(m) for name, m in c.cells.items()}
-    theory = {name: theory_gamma(_one_layer(name)) for name in g}
-    causes = {name: bool(fg.causes_bias(_activation(name))) for name in g}
-    right = {name: above(v, 0.0) if causes[name] else same(v, 0.0, room=0.02) for name, v in g.items()}
-    close = {name: same(v, theory[name], room=0.02 + 0.1 * theory[name]) for name, v in g.items()}
-    biased, neutral = ({name: v for name, v in g.items() if causes[name] == flag} for flag in (True, False))
-    least, worst = min(biased, key=lambda k: biased[k].value), max(neutral, key=lambda k: abs(neutral[k].value))
-    said = (
-        f"{len(biased)} measurements with a mean: the smallest γ is {biased[least]} ({least}); {len(neutral)} without: "
-        f"the largest |γ| is {neutral[worst]} ({worst})"
-    )
-    off = ", ".join(name for name, ok in close.items() if ok is False)
-    wrong = ", ".join(name for name, ok in right.items() if ok is not True)
+    """By activation: γ, that of theory, whether it should cause bias."""
     return {
-        "theory": theory,
-        "causes": causes,
-        "right": right,
-        "close": close,
-        "said": said,
-        "off": off,
-        "wrong": wrong,
+        "found": {name: gamma(m) for name, m in c.cells.items()},
+        "theory": {name: theory_gamma(_one_layer(name)) for name in c.cells},
+        "causes": {name: bool(fg.causes_bias(_activation(name))) for name in c.cells},
     }
+
+
+def _right(c: Found) -> list[Check]:
+    biased, neutral = ([name for name, causes in c.causes.items() if causes == flag] for flag in (True, False))
+    return [
+        check(f"{len(biased)} whose mean is not 0", [c.found[name] for name in biased], above=0.0, at=biased),
+        check(f"{len(neutral)} whose mean is 0", [c.found[name] for name in neutral], near=0.0, room=0.02, at=neutral),
+    ]
 
 
 def _criterion_series(c: Found, flag: bool, label: str) -> Any:
@@ -77,15 +69,13 @@ criterion = measured(
         "width": c.width, "theory_gamma": c.theory[name], "mean": _activation(name).moments(0.0, 1.0).mean,
         "causes": c.causes[name],
     },
-    tests=[Tested(
-        "I5",
-        lambda c: f"{len(c.cells)} activations: γ above 0 where the mean is not 0; 0 within 0.02 where it is (odd "
-        "ones, and those with their mean taken off). Without a limit: all within 10 % + 0.02 of theory",
-        "{said}",
-        lambda c: c.right.values(),
-        within=lambda c: c.close.values(),
-        limit="at this width some depart from theory by more: {off}",
-        otherwise="not as the criterion says: {wrong}",
+    tests=[Claim(
+        "I5", "γ of activations (odd ones, and those with their mean taken off, have mean 0)", _right,
+        within=lambda c: [check("all", [*c.found.values()], near=[*c.theory.values()], at=c.found,
+                                room=[0.02 + 0.1 * t for t in c.theory.values()],
+                                than="within 10 % + 0.02 of theory")],
+        limit="at this width some depart from theory by more",
+        otherwise="not as the criterion says",
     )],
     charts=lambda c: {"activations": fg.figures.lines_chart(
         [_criterion_series(c, True, "mean is not 0"), _criterion_series(c, False, "mean is 0"),
@@ -122,19 +112,19 @@ def _shifted_gamma(name: str, shift: float) -> float:
     return float(fg.predict(f"dense > {ODD[name]} > dense", inputs=inputs).gamma[-1])
 
 
-def _uncentred(c: Found) -> dict[str, Any]:
-    """γ by activation and shift; checks of these and of pixels."""
-    moved = {name: {s: gamma(c[name, f"blob + {s}", c.widths[0]]) for s in SHIFTS} for name in ODD}
-    checks: list[Truth] = []
-    for g in (g for name, g in moved.items() if name != "ReLU"):
-        checks += [same(g[0.0], 0.0, room=0.02), above(g[0.5], g[0.0]), above(g[2.0], g[0.5])]
-    images = {key: m for key, m in c.cells.items() if not key[1].startswith("blob")}
-    checks += [same(gamma(m), 0.0, room=0.02) if key[1] == CENTRED else above(gamma(m), 0.3)
-               for key, m in images.items()]  # fmt: skip
-    said = [f"{name} on {label}, width {w}: γ = {gamma(m)}, largest fraction {largest(m)}"
-            for (name, label, w), m in images.items()]  # fmt: skip
-    by_one = " ".join(f"{name} {g[1.0]}" for name, g in moved.items())
-    return {"moved": moved, "checks": checks, "said": f"blobs shifted by 1: {by_one}; {'; '.join(said)}"}
+def _uncentred(c: Found) -> list[Check]:
+    checks: list[Check] = []
+    for name, g in ((name, g) for name, g in c.moved.items() if name != "ReLU"):
+        checks += [
+            check(f"{name}, centred blob", g[0.0], near=0.0, room=0.02),
+            check(f"{name}, blob shifted by ½", g[0.5], above=g[0.0], than="on the centred one"),
+            check(f"{name}, blob shifted by 2", g[2.0], above=g[0.5], than="shifted by ½"),
+        ]
+    images = {key: gamma(m) for key, m in c.cells.items() if not key[1].startswith("blob")}
+    for (name, label, width), g in images.items():
+        named = f"{name}, {label}, width {width}"
+        checks.append(check(named, g, near=0.0, room=0.02) if label == CENTRED else check(named, g, above=0.3))
+    return checks
 
 
 uncentred = measured(
@@ -145,19 +135,16 @@ uncentred = measured(
     quick=dict(d=300, n=500, inits=150, widths=(300,)),
     full=dict(d=1000, n=500, inits=600, widths=(300, 1000)),
     cells=_uncentred_cells,
-    quantities=_uncentred,
+    quantities=lambda c: {
+        "moved": {name: {s: gamma(c[name, f"blob + {s}", c.widths[0]]) for s in SHIFTS} for name in ODD},
+    },
     table="uncentred",
     rows=lambda c, name, label, width: {"data": label, "width": width} | (
         {"theory_gamma": _shifted_gamma(name, float(label[7:]))} if label.startswith("blob") else {}
     ),
-    tests=[Tested(
-        "I7",
-        "odd activations (linear, tanh, erf, sin): γ = 0 within 0.02 on centred blobs, growing with a shift of ½ and "
-        "of 2; tanh and sin on pixels from 0 to 1 and on digits: γ above 0.3, and 0 within 0.02 once each pixel is "
-        "centred",
-        "{said}",
-        lambda c: c.checks,
-    )],
+    tests=[Claim("I7", "γ of odd activations", _uncentred, also=lambda c: "blobs shifted by 1: " + ", ".join(
+        f"{name} {g[1.0]}" for name, g in c.moved.items()
+    ))],
     charts=lambda c: {"shift": lines(
         [{"name": name, "shift": s, "gamma": g, "theory": _shifted_gamma(name, s)}
          for name, by in c.moved.items() for s, g in by.items()],
@@ -197,12 +184,27 @@ def _maxpool(c: Found) -> dict[str, Any]:
         [mean / math.sqrt(2 * math.log(k)) for k, mean, _ in found],
         [std / mean for _, mean, std in found],
     )
-    rises = all(b > a for a, b in pairwise(ratios)) and ratios[-1] > 0.95
     return {
         "by_pool": {name: {k: gamma(c[name, k]) for k in c.pools} for name in POOLED},
         "theory": {key: theory_gamma(_pooled(*key)) for key in c.cells},
-        "ratios": ratios, "spreads": spreads, "tends": [rises, all(b < a for a, b in pairwise(spreads))],
+        "ratios": ratios, "spreads": spreads,
     }  # fmt: skip
+
+
+def _grows(c: Found) -> list[Check]:
+    return [
+        *(check(f"{name}, K = {k}", g[k], above=g[before], than="a smaller pool's")
+          for name, g in c.by_pool.items() for before, k in pairwise(g)),
+        check("linear, K = 1", c.by_pool["linear"][1], near=0.0, room=0.02),
+    ]  # fmt: skip
+
+
+def _tends(c: Found) -> list[Check]:
+    return [
+        check("mean/√(2 ln K)", c.ratios[1:], above=c.ratios[:-1], than="a smaller K's"),
+        check("mean/√(2 ln K) at K = 10¹²", c.ratios[-1], above=0.95),
+        check("spread/mean", c.spreads[1:], below=c.spreads[:-1], than="a smaller K's"),
+    ]
 
 
 def _maxpool_charts(c: Found) -> dict[str, Any]:
@@ -216,7 +218,7 @@ def _maxpool_charts(c: Found) -> dict[str, Any]:
         [library.Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),
          library.Series("its spread / its mean", MAXIMA, c.spreads)],
         title=stated(
-            all_of([c.tends[0], abs(c.ratios[1] - 1) > 0.1]),
+            all_of([*(one.truth for one in _tends(c)[:2]), abs(c.ratios[1] - 1) > 0.1]),
             "√(2 ln K) is where the maximum of K Gaussians ends, not where pools in use are",
             "The maximum of K Gaussians by √(2 ln K)",
         ),
@@ -242,27 +244,18 @@ maxpool = measured(
     rows=lambda c, name, k: {"pool": k, "width": min(200 * k, c.most), "theory_gamma": c.theory[name, k]},
     tables=lambda c: {"maxima": {"k": MAXIMA, "ratio": c.ratios, "relative_spread": c.spreads}},
     tests=[
-        Tested(
-            "I8",
-            "γ grows with every step of K, for linear (from 0, within 0.02, at K = 1) and for ReLU; without a limit "
-            "within 15 % + 0.05 of theory.md (9)",
-            lambda c: "; ".join(
-                f"{name}: γ = " + ", ".join(f"{v} (K = {k})" for k, v in g.items()) for name, g in c.by_pool.items()
-            ),
-            lambda c: [*(above(b, a) for g in c.by_pool.values() for a, b in pairwise(g.values())),
-                       same(c.by_pool["linear"][1], 0.0, room=0.02)],
-            within=lambda c: [same(gamma(c[key]), t, room=0.05 + 0.15 * t) for key, t in c.theory.items()],
-            limit="few pooled nodes: some measured γ depart from theory by more than 15 %",
+        Claim(
+            "I8", "γ by the size of pools", _grows,
+            within=lambda c: [check("all", [gamma(c[key]) for key in c.theory], near=[*c.theory.values()],
+                                    room=[0.05 + 0.15 * t for t in c.theory.values()],
+                                    than="within 15 % + 0.05 of theory.md (9)",
+                                    at=[f"{name}, K = {k}" for name, k in c.theory])],
+            limit="few pooled nodes: some measured γ depart from theory",
         ),
-        Tested(
-            "I8",
-            "the maximum of K Gaussians: mean/√(2 ln K) rises with K and passes 0.95 by K = 10¹², its relative spread "
-            "falls; without a limit the mean is within 10 % of √(2 ln K) for K = 4 and 9",
-            lambda c: ", ".join(
-                f"K = {k:g}: {r:.3f} (spread {s:.2f})" for k, r, s in zip(MAXIMA, c.ratios, c.spreads, strict=True)
-            ),
-            lambda c: c.tends,
-            within=lambda c: [abs(ratio - 1) < 0.1 for ratio in c.ratios[1:3]],
+        Claim(
+            "I8", "the maximum of K Gaussians", _tends,
+            within=lambda c: [check(f"mean/√(2 ln K) at K = {k:g}", r, near=1.0, room=0.1)
+                              for k, r in zip(MAXIMA[1:3], c.ratios[1:3], strict=True)],
             limit="convergence is logarithmic: at the pool sizes of image networks √(2 ln K) is far too large; use the "
             "exact moments, theory.md (9)",
         ),
@@ -281,18 +274,21 @@ def _scaled(name: str, width: int, small: bool) -> str:
     return f"{dense} > {phi} > {dense}"
 
 
+def _coins(pair: list[Number], name: str) -> Check:
+    """Whether guesses of small weights are coin flips; said with those of usual ones."""
+    one = check(name, pair[1], near=FLIPS, room=0.03, than="coin flips")
+    return replace(one, found=f"{pair[0]} with 1/√N → {one.found}")
+
+
 def _scales(c: Found) -> dict[str, Any]:
     """With weights of order 1/√N and 1/N at the largest width: std of G₀; and what small ones do from end to end."""
-    pair = {name: [std(c[name, c.widths[-1], small]) for small in (False, True)] for name in SCALED}
-    coins = {name: same(seen[1], FLIPS, room=0.03) for name, seen in pair.items()}
     one, two = (c["ReLU", width, True] for width in (c.widths[0], c.widths[-1]))
     before, after = (Number(m.weights_layers[-1].center, m.weights_layers[-1].center_se) for m in (one, two))
     unchanged = all_of(same(std(c["ReLU", w, True]), std(c["ReLU", w, False]), room=0.03) for w in c.widths)
-    still = "ReLU's guesses do not change at all (std equal within 0.03 at every N). " if unchanged else ""
     return {
-        "first": c.widths[0], "last": c.widths[-1], "pair": pair, "coins": coins, "fall": after / before,
-        "gammas": (gamma(one), gamma(two)), "said": "; ".join(f"{name} {a} → {b}" for name, (a, b) in pair.items()),
-        "why": f"{still}Not neutral: {', '.join(name for name, ok in coins.items() if ok is not True)}",
+        "narrow": c.widths[0], "last": c.widths[-1], "fall": after / before, "gammas": (gamma(one), gamma(two)),
+        "pair": {name: [std(c[name, c.widths[-1], small]) for small in (False, True)] for name in SCALED},
+        "still": "; ReLU's guesses do not change at all (std equal within 0.03 at every N)" if unchanged else "",
     }  # fmt: skip
 
 
@@ -313,29 +309,21 @@ weight_scale = measured(
         part: getattr(c[name, width, small].weights_layers[-1], part) for part in ("center", "spread")
     },
     tests=[
-        Tested(
-            "I11",
-            "as guesses, in general (ReLU, GELU, sigmoid; ReLU with biases): with weights of order 1/N the standard "
-            "deviation of G₀ at N = {last} is that of coin flips (within 0.03)",
-            "standard deviation of G₀, weights 1/√N → 1/N: {said}",
-            lambda c: c.coins.values(),
-            otherwise="the arg-max does not see a common scale: {why}",
+        Claim(
+            "I11", "as guesses, in general: std of G₀ with weights of order 1/N at N = {last}",
+            lambda c: [_coins(pair, name) for name, pair in c.pair.items()],
+            otherwise="the arg-max does not see a common scale{still}. Not neutral",
         ),
-        Tested(
-            "I11",
-            "as an absolute statement about centers: with weights of order 1/N the center variance of ReLU's outputs "
-            "falls by more than half from N = {first} to {last}; without a limit γ falls as well",
-            "center variance × {fall}; γ {gammas[0]} → {gammas[1]}",
-            lambda c: [above(Number(0.5), c.fall)],
-            within=lambda c: [above(*c.gammas, by=0.1) is True],
+        Claim(
+            "I11", "as an absolute statement about centers, ReLU with weights of order 1/N from N = {narrow} to {last}",
+            lambda c: [check("center variance of the outputs, last by first", c.fall, below=0.5)],
+            within=lambda c: [surely(check("γ at the first N", c.gammas[0], above=c.gammas[1], by=0.1,
+                                           than="at the last"))],
             limit="the spread over data falls with it: their ratio γ, and so the guesses, stay",
         ),
-        Tested(
-            "I11",
-            "for a smooth activation with φ(0) = 0 (GELU): small weights make it linear, so G₀ is split as by coin "
-            "flips (within 0.03)",
-            f"GELU: {{pair[GELU][0]}} → {{pair[GELU][1]}}, coin flips {FLIPS:.4f}",
-            lambda c: [c.coins["GELU"]],
+        Claim(
+            "I11", "for a smooth activation with φ(0) = 0 small weights make it linear: std of G₀",
+            lambda c: [_coins(c.pair["GELU"], "GELU")],
         ),
     ],
     charts=lambda c: {"scales": fg.figures.lines_chart(

@@ -13,17 +13,15 @@ from scipy import integrate, special
 
 import firstguess as fg
 from firstguess_papers.charts import dots, lines, predicted
-from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, check, claimed
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even
-from firstguess_papers.running import Run
 from firstguess_papers.tables import (
     EVEN,
     FLIPS,
     KAIMING,
     beyond_flips,
-    columns,
     deep,
     gamma,
     gammas,
@@ -378,44 +376,60 @@ def judge_limits(seen: Sequence[LimitRow]) -> Entry:
     )  # fmt: skip
 
 
-def _seen(run: Run) -> list[LimitRow]:
+def _limit_cells(c: Found) -> dict[Any, Cell]:
+    """By sweep, ratio, series and sizes."""
+    cells: dict[Any, Cell] = {}
 
-    smaller, n, inits, few = run.take("smaller n inits few")
-    found: list[LimitRow] = []
-
-    def add(
-        sweep: str, ratio: float, label: str, sizes: str, text: str, points: int, d: int, finite: float = math.nan
-    ) -> None:
-        x = fg.data.blob(points, d, seed=run.seed)
-        many = few if sweep == DEPTH_LIMITS else inits
-        m = run.measure(text, x, inits=many, probe="output", classes=2, label=f"{sweep}: {sizes}")
-        theory = fg.Guesses(float(fg.predict(text).gamma[-1]), 2, points).std()
-        found.append(LimitRow(sweep, ratio, label, sizes, std(m), theory, finite))
+    def add(sweep: str, ratio: float, label: str, sizes: str, text: str, points: int = 0, d: int = 500) -> None:
+        options = {"inits": c.few if sweep == DEPTH_LIMITS else c.inits, "classes": 2}
+        cells[sweep, ratio, label, sizes] = Cell(text, c.blob(points or c.n, d), options)
 
     def layers(*widths: int) -> str:
         return " > ".join(f"dense(weight_var=2, width={w}) > relu" for w in widths) + " > dense(weight_var=2)"
 
-    for size in smaller:
+    for size in c.smaller:
         for ratio in RATIOS:
             one, two = pair(size, ratio)
             label = f"smaller size {size}"
-            add(WIDTHS, ratio, label, f"d = {one}, N₁ = {two}", layers(two), n, one)
-            add(LAYERS, ratio, label, f"N₁ = {one}, N₂ = {two}", layers(one, two), n, 500)
-            add(DATA, ratio, label, f"N = {one}, n = {two}", layers(one), two, 500)
-    width = 60
+            add(WIDTHS, ratio, label, f"d = {one}, N₁ = {two}", layers(two), d=one)
+            add(LAYERS, ratio, label, f"N₁ = {one}, N₂ = {two}", layers(one, two))
+            add(DATA, ratio, label, f"N = {one}, n = {two}", layers(one), two)
     for depth in (1, 5, 20, 60):
-        for label, block in (("LayerNorm after ReLU", "relu > layernorm"), ("plain ReLU", "relu")):
-            text = f"{depth} x [dense(weight_var=2, width={width}) > {block}] > dense(weight_var=2)"
-            finite = finite_std(depth, width, 500, n) if "layernorm" in block else math.nan
-            add(DEPTH_LIMITS, depth / width, label, f"{depth} layers of {width}", text, n, 500, finite)
+        for label, block in ((LAYER_NORM, "relu > layernorm"), ("plain ReLU", "relu")):
+            text = f"{depth} x [dense(weight_var=2, width=60) > {block}] > dense(weight_var=2)"
+            add(DEPTH_LIMITS, depth / 60, label, f"{depth} layers of 60", text)
+    return cells
+
+
+def _seen(c: Found) -> list[LimitRow]:
+    found: list[LimitRow] = []
+    for ((sweep, ratio, label, sizes), cell), m in zip(_limit_cells(c).items(), c.cells.values(), strict=True):
+        theory = fg.Guesses(float(fg.predict(cell.what).gamma[-1]), 2, m.points).std()
+        finite = finite_std(round(60 * ratio), 60, 500, c.n) if label == LAYER_NORM else math.nan
+        found.append(LimitRow(sweep, ratio, label, sizes, std(m), theory, finite))
     return found
 
 
-@item(
-    "igb/limits",
-    "Must dimension, widths, data and depth grow in an order?",
+LAYER_NORM = "LayerNorm after ReLU"
+HEADINGS = {
+    WIDTHS: "Width / dimension", LAYERS: "Second width / first width", DATA: "Data points / width",
+    DEPTH_LIMITS: "Depth / width",
+}  # fmt: skip
+
+
+def _limits_chart(rows: list[dict[str, Any]]) -> Any:
+    far = [row for row in rows if math.isfinite(row["finite_width"])]
+    finite = predicted("finite width, theory.md (42)", [r["ratio"] for r in far], [r["finite_width"] for r in far])
+    return lines(
+        [row | {"sweep": HEADINGS[row["sweep"]]} for row in rows], "ratio", "std", by="series", panel="sweep",
+        also={HEADINGS[DEPTH_LIMITS]: [finite]}, title="Sizes in every order: spread of the guesses beside theory",
+        x_title="Ratio of the two sizes", x_scale="log", y_domain=(0.0, 0.55), dodge=False, height=230,
+    )  # fmt: skip
+
+
+limits = measured(
+    "igb/limits", "Must dimension, widths, data and depth grow in an order?", "IGB App. C, Remark 1; MF",
     claims=("I19",),
-    where="IGB App. C, Remark 1; MF",
     about="ReLU, Kaiming, random data ({n} points), two classes. One hidden layer: width/dimension from 1/16 to 16, "
     "and data points/width likewise; two hidden layers: ratio of their widths likewise (smaller size {smaller}); "
     "{inits} networks each. Depth: 1 to 60 layers of 60, {few} networks each, plain and with LayerNorm after ReLU. "
@@ -423,28 +437,20 @@ def _seen(run: Run) -> list[LimitRow]:
     quick=dict(smaller=(40,), n=300, inits=300, few=100),
     full=dict(smaller=(40, 160), n=500, inits=800, few=400),
     seconds=(14, 110),
-)
-def limits(run: Run) -> Outcome:
-    """I19: std of G₀ against the closed form, over ratios of sizes."""
+    cells=_limit_cells,
+    quantities=lambda c: {"seen": _seen(c)},
+    judge=lambda c: [judge_limits(c.seen)],
+    table="",
+    tables=lambda c: {"ratios": _limit_rows(c.seen)},
+    charts=lambda c: {"ratios": _limits_chart(_limit_rows(c.seen))},
+    holds={"ratios": "Dimension, widths and data may grow in any order: the distribution of the guesses stays"},
+    notes=["All sizes are ours."],
+)  # fmt: skip
 
-    seen = _seen(run)
-    found = judge_limits(seen)
-    headings = {
-        WIDTHS: "Width / dimension", LAYERS: "Second width / first width", DATA: "Data points / width",
-        DEPTH_LIMITS: "Depth / width",
-    }  # fmt: skip
-    rows: list[dict[str, Any]] = [
+
+def _limit_rows(seen: Sequence[LimitRow]) -> list[dict[str, Any]]:
+    return [
         {"sweep": s.sweep, "ratio": s.ratio, "series": s.label, "sizes": s.sizes, "std": s.found, "theory": s.theory}
         | {"finite_width": s.finite}
         for s in seen
     ]
-    far = [row for row in rows if math.isfinite(row["finite_width"])]
-    finite = predicted("finite width, theory.md (42)", [r["ratio"] for r in far], [r["finite_width"] for r in far])
-    chart = lines(
-        [row | {"sweep": headings[row["sweep"]]} for row in rows], "ratio", "std", by="series", panel="sweep",
-        also={headings[DEPTH_LIMITS]: [finite]}, title="Sizes in every order: spread of the guesses beside theory",
-        x_title="Ratio of the two sizes", x_scale="log", y_domain=(0.0, 0.55), dodge=False, height=230,
-    )  # fmt: skip
-    return Outcome([found], {"ratios": columns(rows)}, {"ratios": chart}, ["All sizes are ours."], {
-        "ratios": "Dimension, widths and data may grow in any order: the distribution of the guesses stays",
-    })  # fmt: skip

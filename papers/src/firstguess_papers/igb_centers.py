@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import lines, predicted
 from firstguess_papers.igb import exponent
-from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, same
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, average, check, claimed, root, same
+from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.nodes import Nodes, simulate
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns, largest, law_panel, row
+from firstguess_papers.tables import largest, law_panel, row
 
 GAMMA = 1 / (math.pi - 1)  # one ReLU layer
 
@@ -35,10 +37,7 @@ def _nodes(run: Run, x: Any, **options: Any) -> Nodes:
 
 def _spread(values: Any) -> Number:
     """Standard deviation about 0, of centers: nodes of one network are independent given its hidden layers."""
-    per_network = (values**2).mean(axis=1)
-    square = float(per_network.mean())
-    error = float(per_network.std(ddof=1) / math.sqrt(len(per_network)))
-    return Number(math.sqrt(square), error / (2 * math.sqrt(square)))
+    return root(average((values**2).mean(axis=1)))
 
 
 def _panel_centers(label: str, values: Any, variance: float | None, reach: float, note: str) -> Any:
@@ -51,195 +50,156 @@ def _panel_centers(label: str, values: Any, variance: float | None, reach: float
     return library.Panel(label, edges, counts / values.size / np.diff(edges), curves, note)
 
 
-@item(
-    "igb/fig6",
-    "The centers of output nodes: their law against the number of points and the width",
-    claims=("I2", "I3"),
-    where="IGB Fig 6, §3, App. B, C",
+def _relative_spread(nodes: Nodes, n: int) -> Number:
+    """How much output nodes of one network differ in variance, without what finite data do (2/n for a Gaussian)."""
+    v = nodes.variance[:, 1]
+    per_network = v.var(axis=1, ddof=1) / v.mean(axis=1) ** 2 - 2 / n
+    square = average(per_network)
+    return root(Number(max(square.value, 1e-12), square.error))
+
+
+def _fig6(c: Found) -> dict[str, Any]:
+    """Centers by activation and number of points; by width, as well as how far variances of nodes differ."""
+
+    def nodes(points: int, d: int, width: int, activation: str) -> Nodes:
+        x = c.blob(points, d)
+        return _nodes(c.run, x, depth=1, width=width, activation=activation, inits=c.inits, nodes=20)
+
+    centers = {(phi, n): nodes(n, c.d, 200, phi.lower()).centers[:, 1] for phi in ("Linear", "ReLU") for n in c.sizes}
+    wide = {w: nodes(c.many, w, w, "relu") for w in c.widths}  # as many dimensions: inputs that share few directions
+    last = wide[c.widths[-1]]  # keep variances apart at any width
+    return {
+        "centers": centers, "spreads": {key: _spread(values) for key, values in centers.items()},
+        "center": {w: _spread(n.centers[:, 1]) for w, n in wide.items()},
+        "relative": {w: _relative_spread(n, c.many) for w, n in wide.items()},
+        "skewness": _spread(last.skewness[:, 1]), "kurtosis": average(last.kurtosis[:, 1].mean(axis=1)),
+    }  # fmt: skip
+
+
+def _variance(phi: str, n: int) -> float:
+    """Of centers of output nodes by their spread over n points, in the wide limit."""
+    return (GAMMA if phi == "ReLU" else 0.0) + 1 / n
+
+
+def _judge_fig6(c: Found) -> list[Entry]:
+    narrow, wide, few, many = c.widths[0], c.widths[-1], c.sizes[0], c.sizes[-1]
+    falls, stays = (exponent(of[narrow], of[wide], wide / narrow) for of in (c.relative, c.center))
+    linear = exponent(c.spreads["Linear", few], c.spreads["Linear", many], many / few)
+    return [
+        claimed(
+            "I2", f"ReLU, output nodes over data (width {wide}), and powers of the width (as many input dimensions)",
+            [check("skewness (rms)", c.skewness, near=0.0, room=0.15),
+             check("excess kurtosis", c.kurtosis, near=0.0, room=0.15),
+             check("power of the relative difference of variances", falls, near=-0.5, room=0.1),
+             check("power of the standard deviation of centers", stays, near=0.0, room=0.05)],
+        ),
+        claimed(
+            "I3", "standard deviation of centers",
+            [check("linear, power of n", linear, near=-0.5, room=0.1),
+             check(f"ReLU, {many} points", c.spreads["ReLU", many], near=math.sqrt(_variance("ReLU", many)),
+                   room=0.1 * math.sqrt(GAMMA), than="within 10 % of theory")],
+            also=f"ReLU, {few} points: {c.spreads['ReLU', few]}",
+        ),
+    ]  # fmt: skip
+
+
+def _charts_fig6(c: Found) -> dict[str, Any]:
+    panels = [
+        _panel_centers(f"{phi}, {n:,} points", values, _variance(phi, n), 2.2, f"standard deviation {_spread(values)}")
+        for (phi, n), values in c.centers.items()
+    ]
+    by_width = {"centers: standard deviation over nodes": c.center,
+                "spread over data: relative difference between nodes": c.relative}  # fmt: skip
+    ends = [c.widths[0], c.widths[-1]]
+    return {
+        "centers": figures.panels_chart(
+            panels, title="Centers of output nodes by the number of points", percent=False,
+            subtitle=[f"Mean of an output node over the data, in units of its spread; {c.inits} networks × 20 nodes a "
+                      "panel, hidden layer of 200. Lines: Gaussian with variance γ + 1/n."],
+            x_title="Center of an output node / its spread over data",
+        ),
+        "widths": lines(
+            [{"width": w, "name": name, "value": v} for name, values in by_width.items() for w, v in values.items()],
+            "width", also={"": [predicted("theory", ends, [math.sqrt(_variance("ReLU", c.many))] * 2)]},
+            title="Centers and spreads of output nodes by width", y_title="Standard deviation between nodes",
+            x_scale="log", y_scale="log", dodge=False,
+        ),
+    }  # fmt: skip
+
+
+fig6 = measured(
+    "igb/fig6", "The centers of output nodes: their law against the number of points and the width",
+    "IGB Fig 6, §3, App. B, C", claims=("I2", "I3"),
     about="One hidden layer of 200 (our size), linear or ReLU, σw² = 2; blobs in {d} dimensions, {sizes} points; and "
     "widths {widths} with as many dimensions, {many} points; {inits} networks of 20 output nodes each, in plain NumPy.",
     quick=dict(d=300, sizes=(100, 500, 3000), widths=(50, 200, 800), many=2000, inits=60),
     full=dict(d=1000, sizes=(100, 1000, 10_000), widths=(50, 300, 1600), many=4000, inits=100),
     seconds=(10, 80),
-)
-def fig6(run: Run) -> Outcome:
-    """I3: std of centers ∝ n^−½ for linear, constant for ReLU. I2: Gaussian nodes, equal variances, unequal centers."""
+    quantities=_fig6,
+    judge=_judge_fig6,
+    tables=lambda c: {"centers": [
+        *({"name": phi, "points": n, "std": v.value, "error": v.error, "theory": math.sqrt(_variance(phi, n))}
+          for (phi, n), v in c.spreads.items()),
+        *({"name": "ReLU by width", "width": w, "points": c.many, "std": v.value, "error": v.error,
+           "variance_spread": c.relative[w]} for w, v in c.center.items()),
+    ]},
+    charts=_charts_fig6,
+    holds={
+        "centers": Holds("More data pull a linear network's centers together, but not ReLU's", entries=(1,)),
+        "widths": Holds("In wide networks all nodes have the same spread, and still different centers", entries=(0,)),
+    },
+)  # fmt: skip
 
-    d, sizes, widths, many, inits = run.take("d sizes widths many inits")
-    base = 200
-    rows: list[dict[str, Any]] = []
-    panels: list[Any] = []
-    spreads: dict[str, list[Number]] = {"linear": [], "relu": []}
-    names = {"linear": "Linear", "relu": "ReLU"}
-    for activation, found in spreads.items():
-        for n in sizes:
-            x = fg.data.blob(n, d, seed=run.seed)
-            centers = _nodes(run, x, depth=1, width=base, activation=activation, inits=inits, nodes=20).centers[:, 1]
-            found.append(_spread(centers))
-            gamma = GAMMA if activation == "relu" else 0.0
-            rows.append({"name": names[activation], "points": n, "std": found[-1].value, "error": found[-1].error,
-                         "theory": math.sqrt(gamma + 1 / n)})  # fmt: skip
-            note = f"standard deviation {found[-1]}"
-            panels.append(_panel_centers(f"{names[activation]}, {n:,} points", centers, gamma + 1 / n, 2.2, note))
-    ratio = sizes[-1] / sizes[0]
-    slope = {name: exponent(found[0], found[-1], ratio) for name, found in spreads.items()}
-    wide: dict[int, Nodes] = {}
-    for w in widths:  # as many dimensions: inputs that share few directions keep variances apart at any width
-        x = fg.data.blob(many, w, seed=run.seed)
-        wide[w] = _nodes(run, x, depth=1, width=w, activation="relu", inits=inits, nodes=20)
-    relative = [_relative_spread(nodes, many) for nodes in wide.values()]
-    center = [_spread(nodes.centers[:, 1]) for nodes in wide.values()]
-    falls = exponent(relative[0], relative[-1], widths[-1] / widths[0])
-    stays = exponent(center[0], center[-1], widths[-1] / widths[0])
-    last = wide[widths[-1]]
-    skew, kurtosis = _spread(last.skewness[:, 1]), _mean(last.kurtosis[:, 1])
-    rows += [
-        {"name": "ReLU by width", "width": w, "points": many, "std": c.value, "error": c.error,
-         "variance_spread": v.value, "variance_spread_error": v.error}
-        for w, c, v in zip(widths, center, relative, strict=True)
-    ]  # fmt: skip
-    law = figures.panels_chart(
-        panels,
-        title="Centers of output nodes by the number of points",
-        subtitle=[
-            f"Mean of an output node over the data, in units of its spread; {inits} networks × 20 nodes a panel, "
-            f"hidden layer of {base}. Lines: Gaussian with variance γ + 1/n."
-        ],
-        x_title="Center of an output node / its spread over data",
-        percent=False,
-    )
-    by_width = lines(
-        [{"width": w, "name": name, "value": v}
-         for name, values in (("centers: standard deviation over nodes", center),
-                              ("spread over data: relative difference between nodes", relative))
-         for w, v in zip(widths, values, strict=True)],
-        "width", also={"": [predicted("theory", [widths[0], widths[-1]], [math.sqrt(GAMMA + 1 / many)] * 2)]},
-        title="Centers and spreads of output nodes by width", y_title="Standard deviation between nodes",
-        x_scale="log", y_scale="log", dodge=False,
+
+def _layers(c: Found) -> dict[str, Any]:
+    """Nodes of hidden layers 1, 2, 3 for ReLU and tanh, centred data; then the same with a shift of the data."""
+    nodes = {
+        (f"{name}{', data shifted by ½' * (shift > 0)}", width): _nodes(
+            c.run, c.blob(c.n, c.d).shift(shift), depth=3, width=width, activation=name.lower(), inits=c.inits, nodes=20
+        )
+        for width in c.widths
+        for name in ("ReLU", "tanh")
+        for shift in (0.0, 0.5)
+    }
+    return {"nodes": nodes, "gammas": {key: [n.gamma(layer) for layer in range(3)] for key, n in nodes.items()}}
+
+
+def _judge_layers(c: Found) -> Entry:
+    def first(shifted: bool) -> list[Any]:
+        return [check(f"{name}, width {w}, layer 1", g[0], near=0.0, room=0.02)
+                for (name, w), g in c.gammas.items() if ("shifted" in name) == shifted]  # fmt: skip
+
+    return claimed(
+        "I10", "γ of hidden layers",
+        [*first(False), *(check(f"ReLU, width {w}, layer 2", c.gammas["ReLU", w][1], above=0.1) for w in c.widths),
+         *(check(f"tanh, width {w}, layer 2", c.gammas["tanh", w][1], near=0.0, room=0.02) for w in c.widths)],
+        within=first(True),
+        limit="only for centred data: those that are not differ in the first layer already, theory.md (2)",
     )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I2",
-                "ReLU, output nodes: rms skewness and mean excess kurtosis over data below 0.15 at the largest "
-                "width; the relative difference of variances between nodes falls as width^−½ (exponent within 0.1; "
-                "as many input dimensions), the standard deviation of centers does not fall (exponent 0 within 0.05)",
-                f"width {widths[-1]}: skewness {skew}, kurtosis {kurtosis}; variances ∝ width^({falls}), centers ∝ "
-                f"width^({stays})",
-                [
-                    same(skew, 0.0, room=0.15),
-                    same(kurtosis, 0.0, room=0.15),
-                    same(falls, -0.5, room=0.1),
-                    same(stays, 0.0, room=0.05),
-                ],
-            ),
-            entry(
-                "I3",
-                "standard deviation of centers ∝ n^−½ for linear (exponent within 0.1); for ReLU it stays, within "
-                "10 % of theory at the largest n",
-                f"linear ∝ n^({slope['linear']}); ReLU {spreads['relu'][0]} → {spreads['relu'][-1]}, theory "
-                f"{math.sqrt(GAMMA):.4f}",
-                [
-                    same(slope["linear"], -0.5, room=0.1),
-                    same(spreads["relu"][-1], math.sqrt(GAMMA + 1 / sizes[-1]), room=0.1 * math.sqrt(GAMMA)),
-                ],
-            ),
-        ],
-        {"centers": columns(rows)},
-        {"centers": law, "widths": by_width},
-        holds={
-            "centers": Holds("More data pull a linear network's centers together, but not ReLU's", entries=(1,)),
-            "widths": Holds(
-                "In wide networks all nodes have the same spread, and still different centers", entries=(0,)
-            ),
-        },
-    )
 
 
-def _relative_spread(nodes: Nodes, n: int) -> Number:
-    """How much output nodes of one network differ in variance, without what finite data do (2/n for a Gaussian)."""
-    v = nodes.variance[:, 1]
-    per_network = v.var(axis=1, ddof=1) / v.mean(axis=1) ** 2 - 2 / n
-    square = max(float(per_network.mean()), 1e-12)
-    error = float(per_network.std(ddof=1) / math.sqrt(len(per_network)))
-    return Number(math.sqrt(square), error / (2 * math.sqrt(square)))
-
-
-def _mean(values: Any) -> Number:
-    per_network = values.mean(axis=1)
-    return Number(float(per_network.mean()), float(per_network.std(ddof=1) / math.sqrt(len(per_network))))
-
-
-@item(
-    "igb/layers",
-    "In which layer nodes first differ in their centers",
-    claims=("I10",),
-    where="IGB §3",
+layers = measured(
+    "igb/layers", "In which layer nodes first differ in their centers", "IGB §3", claims=("I10",),
     about="ReLU and tanh, 3 hidden layers of {widths} (our size), σw² = 2; blobs in {d} dimensions, {n} points, "
     "centred or shifted by 0.5; {inits} networks, 20 nodes a layer, in plain NumPy.",
     quick=dict(d=300, n=1500, inits=60, widths=(200,)),
     full=dict(d=1000, n=2000, inits=80, widths=(200, 1000)),
     seconds=(5, 70),
-)
-def layers(run: Run) -> Outcome:
-    """I10: γ of hidden layers 1, 2, 3 for ReLU and tanh, centred data; then the same with a shift of the data."""
-
-    d, n, inits, widths = run.take("d n inits widths")
-    rows: list[dict[str, Any]] = []
-    panels: list[Any] = []
-    must: list[Truth] = []
-    limits: list[Truth] = []
-    said: list[str] = []
-    for width in widths:
-        for activation in ("relu", "tanh"):
-            for shift in (0.0, 0.5):
-                x = fg.data.blob(n, d, seed=run.seed).shift(shift)
-                nodes = _nodes(run, x, depth=3, width=width, activation=activation, inits=inits, nodes=20)
-                gammas = [nodes.gamma(layer) for layer in range(3)]
-                kind = f"{'ReLU' if activation == 'relu' else 'tanh'}{', data shifted by ½' * (shift > 0)}"
-                rows += [
-                    {"name": kind, "width": width, "layer": k + 1, "gamma": g.value, "error": g.error}
-                    for k, g in enumerate(gammas)
-                ]
-                said.append(f"{kind}, width {width}: γ = {', '.join(map(str, gammas))}")
-                if shift > 0:
-                    limits.append(same(gammas[0], 0.0, room=0.02))
-                    continue
-                must.append(same(gammas[0], 0.0, room=0.02))
-                must.append(above(gammas[1], 0.1) if activation == "relu" else same(gammas[1], 0.0, room=0.02))
-                if width == widths[0]:
-                    panels += [
-                        _panel_centers(
-                            f"{kind}, hidden layer {k + 1}", nodes.centers[:, k], None, 2.5, f"γ = {gammas[k]}"
-                        )
-                        for k in range(3)
-                    ]
-    chart = figures.panels_chart(
-        panels,
-        title="Centers of nodes by layer",
-        subtitle=[
-            f"Centers of the nodes of hidden layers, in units of their spread over {n:,} random points (centred); "
-            f"{inits} networks × 20 nodes, width {widths[0]}."
-        ],
-        x_title="Center of a node / its spread over data",
-        percent=False,
-    )
-    return Outcome(
-        [
-            entry(
-                "I10",
-                "centred data: γ = 0 in hidden layer 1 (within 0.02) for both; in layer 2 above 0.1 for ReLU, 0 for "
-                "tanh; without a limit also γ = 0 in layer 1 for data shifted by ½",
-                "; ".join(said),
-                must,
-                within=limits,
-                limit="only for centred data: those that are not differ in the first layer already, theory.md (2)",
-            )
-        ],
-        {"layers": columns(rows)},
-        {"layers": chart},
-        holds={"layers": Holds("Nodes of the first layer share a center; after ReLU they do not")},
-    )
+    quantities=_layers,
+    judge=lambda c: [_judge_layers(c)],
+    tables=lambda c: {"layers": [
+        {"name": name, "width": width, "layer": k + 1, "gamma": g.value, "error": g.error}
+        for (name, width), gammas in c.gammas.items() for k, g in enumerate(gammas)
+    ]},
+    charts=lambda c: {"layers": figures.panels_chart(
+        [_panel_centers(f"{name}, hidden layer {k + 1}", c.nodes[name, c.widths[0]].centers[:, k], None, 2.5,
+                        f"γ = {c.gammas[name, c.widths[0]][k]}") for name in ("ReLU", "tanh") for k in range(3)],
+        title="Centers of nodes by layer", x_title="Center of a node / its spread over data", percent=False,
+        subtitle=[f"Centers of the nodes of hidden layers, in units of their spread over {c.n:,} random points "
+                  f"(centred); {c.inits} networks × 20 nodes, width {c.widths[0]}."],
+    )},
+    holds={"layers": Holds("Nodes of the first layer share a center; after ReLU they do not")},
+)  # fmt: skip
 
 
 FloatArray = npt.NDArray[np.float64]
@@ -291,116 +251,116 @@ def _against_exact(classes: int, gamma: float, draws: int, seed: int) -> dict[st
     }
 
 
-@item(
-    "igb/multiclass",
-    "Many classes: the strongest rival alone, against the exact law and networks",
+GAMMAS = (0.1, 0.466942, 1.0, 2.429259, STRONG, 100.0)
+
+
+def _pooled(c: Found) -> dict[Any, Cell]:
+    x = c.blob(c.n, 200)
+    return {
+        (pool, classes): Cell(
+            fg.Network.parse(f"dense(weight_var=2) > relu > maxpool({pool}) > dense(weight_var=2)", classes=classes), x,
+            {"width": max(300, c.nodes * pool)},
+        )
+        for pool in (1, 4, 25) for classes in (3, 10, 100)
+    }  # fmt: skip
+
+
+def _multiclass(c: Found) -> dict[str, Any]:
+    """Relative error of E max over (M, γ); the exact law and the strongest rival's beside networks."""
+    table: list[dict[str, Any]] = []
+    for classes in c.many:
+        size = min(c.draws, 2_000_000 // classes)
+        for g in GAMMAS:
+            found = c.run.piece({"classes": classes, "gamma": g, "draws": size},
+                                lambda c_=classes, g=g, size=size: _against_exact(c_, g, size, c.run.seed),
+                                label=f"{classes} classes, γ = {g:g}")  # fmt: skip
+            table.append({"classes": classes, "gamma": g, **found})
+    laws: dict[Any, tuple[float, float, FloatArray]] = {}  # γ, exact E max, draws by the strongest rival
+    for (pool, classes), cell in _pooled(c).items():
+        gamma = float(fg.predict(cell.what).gamma[-1])
+        z = np.random.default_rng([c.run.seed, classes]).standard_normal((4000, classes))
+        laws[pool, classes] = gamma, fg.Guesses(gamma, classes, c.n).expected_max(), strongest_rival(z, gamma)
+
+    def worst(strong: bool) -> dict[str, Any]:
+        chosen = [r for r in table if r["gamma"] > 0.4 and (r["gamma"] >= STRONG) == strong]
+        return max(chosen, key=lambda r: r["ratio"])
+
+    return {"table": table, "laws": laws, "weak": worst(False), "strong": worst(True)}
+
+
+def _judge_multiclass(c: Found) -> Entry:
+    def ratios(name: str, chosen: list[dict[str, Any]]) -> Any:
+        return check(f"largest fraction by the strongest rival over the exact one, {name}",
+                     [Number(r["ratio"], r["ratio_error"]) for r in chosen], near=1.0, room=GOOD,
+                     at=[f"{r['classes']} classes, γ = {r['gamma']:g}" for r in chosen])  # fmt: skip
+
+    networks = check(
+        "networks of 3 to 100 classes", [largest(m) for m in c.cells.values()], room=0.04, than="theory.md (8)",
+        near=[exact for _, exact, _ in c.laws.values()],
+        at=[f"{classes} classes, γ = {gamma:.3g}" for (_, classes), (gamma, _, _) in c.laws.items()],
+    )  # fmt: skip
+    region = ", ".join(f"for {k} classes {_from([r for r in c.table if r['classes'] == k])}" for k in c.many)
+    return claimed(
+        "I12", "average largest fraction",
+        [networks, ratios("γ ≥ 10, up to 10 classes (the paper's)",
+                          [r for r in c.table if r["gamma"] >= STRONG and r["classes"] <= 10])],
+        within=[ratios(f"γ from 0.47 on, up to {c.many[-1]} classes", [r for r in c.table if r["gamma"] > 0.4])],
+        limit="with weak bias or many classes several rivals matter, and the approximation overstates fractions; the "
+        "exact law costs no more",
+        otherwise=OTHERWISE[networks.truth],
+        also=f"good {region}; fractions add up to {c.weak['sum']:.2f} ({c.weak['classes']} classes, γ = "
+        f"{c.weak['gamma']:g})",
+    )  # fmt: skip
+
+
+multiclass = measured(
+    "igb/multiclass", "Many classes: the strongest rival alone, against the exact law and networks", "IGB App. H",
     claims=("I12",),
-    where="IGB App. H",
     about="{many} classes, γ from 0.1 to 100: both laws on the same {draws} draws of centers; networks with one hidden "
     "ReLU layer and max-pools of 1, 4, 25 (γ = 0.47, 2.4, 15; {nodes} pooled nodes or more, our size), 3, 10 and 100 "
     "classes, {n} random points, {inits} networks each.",
     quick=dict(draws=4000, many=(2, 3, 10, 100), n=500, inits=150, nodes=100),
     full=dict(draws=20_000, many=(2, 3, 10, 100, 1000), n=1000, inits=400, nodes=200),
     seconds=(12, 80),
-)
-def multiclass(run: Run) -> Outcome:
-    """I12: relative error of E max over (M, γ); exact law against simulation."""
-
-    draws, many, n, inits, nodes = run.take("draws many n inits nodes")
-    gammas = (0.1, 0.466942, 1.0, 2.429259, STRONG, 100.0)
-    table: list[dict[str, Any]] = []
-    for classes in many:
-        size = min(draws, 2_000_000 // classes)
-        found = [
-            run.piece({"classes": classes, "gamma": g, "draws": size},
-                      lambda c=classes, g=g, size=size: _against_exact(c, g, size, run.seed),
-                      label=f"{classes} classes, γ = {g:g}")
-            for g in gammas
-        ]  # fmt: skip
-        table += [{"classes": classes, "gamma": g, **piece} for g, piece in zip(gammas, found, strict=True)]
-    x = fg.data.blob(n, 200, seed=run.seed)
-    rows: list[dict[str, Any]] = []
-    panels: list[Any] = []
-    agrees: list[Truth] = []
-    said: list[str] = []
-    for pool in (1, 4, 25):
-        text = f"dense(weight_var=2) > relu > maxpool({pool}) > dense(weight_var=2)"
-        for classes in (3, 10, 100):
-            net = fg.Network.parse(text, classes=classes)
-            shown = f"pool of {pool}, {classes} classes"
-            m = run.measure(net, x, inits=inits, width=max(300, nodes * pool), probe="output", label=shown)
-            gamma = float(fg.predict(net).gamma[-1])
-            exact = fg.Guesses(gamma, classes, n).expected_max()
-            z = np.random.default_rng([run.seed, classes]).standard_normal((4000, classes))
-            rival = strongest_rival(z, gamma)
-            agrees.append(same(largest(m), exact, room=0.04))
-            rows.append(row(shown, m, theory_gamma=gamma, exact=exact, strongest_rival=float(rival.max(axis=1).mean())))
-            numbers = f"networks {largest(m)}, exact {exact:.4f}, strongest rival {rival.max(axis=1).mean():.4f}"
-            said.append(f"γ = {gamma:.3g}, {classes} classes: {numbers}")
-            if classes == 10:
-                panels.append(_panel_classes(f"γ = {gamma:.3g}", m, fg.Guesses(gamma, classes), rival))
-    weak = max((r for r in table if 0.4 < r["gamma"] < STRONG), key=lambda r: r["ratio"])
-    ten = max((r for r in table if r["gamma"] >= STRONG and r["classes"] <= 10), key=lambda r: r["ratio"])
-    strong = max((r for r in table if r["gamma"] >= STRONG), key=lambda r: r["ratio"])
-    region = ", ".join(f"for {c} classes {_from([r for r in table if r['classes'] == c])}" for c in many)
-    laws = figures.panels_chart(
-        panels,
-        title='Ten classes: networks, the exact law, and the strongest rival alone',
-        subtitle=[f"Guess fractions of {inits} networks on {n:,} random points, the exact law (theory.md (8)), and "
-        "IGB's comparison with the strongest rival only. The axis is cut at the top."],
-    )  # fmt: skip
-    errors = lines(
-        [row | {"name": f"{row['classes']} classes"} for row in table], "gamma", "ratio", theory="",
-        title=f"The strongest rival alone gives the largest class {weak['ratio']:.2g} times too much at γ = "
-        f"{weak['gamma']:.3g} and {weak['classes']} classes, {strong['ratio']:.3g} times from γ = {STRONG:g} on",
-        x_title="Drift ratio γ", y_title="Approximate / exact largest fraction", x_scale="log", y_scale="log",
-        rules={"exact": 1.0}, dodge=False,
-    )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I12",
-                f"for γ ≥ {STRONG:g} and up to 10 classes (the paper's) the average largest fraction by the strongest "
-                f"rival is within {100 * GOOD:.0f} % of the exact one; without a limit also up to {many[-1]} classes "
-                "and for γ from 0.47 on. What is exact, theory.md (8), is itself within 0.04 of networks with 3 to 100 "
-                "classes",
-                f"good {region}; worst ratio for γ ≥ {STRONG:g}: {Number(strong['ratio'], strong['ratio_error'])} "
-                f"({strong['classes']} classes, γ = {strong['gamma']:g}), up to 10 classes "
-                f"{Number(ten['ratio'], ten['ratio_error'])}; for smaller γ: "
-                f"{Number(weak['ratio'], weak['ratio_error'])} ({weak['classes']} classes, γ = {weak['gamma']:g}), "
-                f"where fractions add up to {weak['sum']:.2f}. Average largest fraction, {'; '.join(said)}",
-                [*agrees, *(_good(r) for r in table if r["gamma"] >= STRONG and r["classes"] <= 10)],
-                within=[_good(r) for r in table if r["gamma"] > 0.4],
-                limit="with weak bias or many classes several rivals matter, and the approximation overstates "
-                "fractions; the exact law costs no more",
-                otherwise=OTHERWISE[all_of(agrees)],
-            ),
-        ],
-        {"approximation": columns(table), "networks": columns(rows)},
-        {"error": errors, "laws": laws},
-        holds={
-            "laws": Holds(
-                "Ten classes: the strongest rival alone overstates every class",
-                verdicts=("does not hold", "holds with a limit"),
-            )
-        },
-    )
-
-
-def _good(line: dict[str, Any]) -> Truth:
-    return same(Number(line["ratio"], line["ratio_error"]), 1.0, room=GOOD)
+    cells=_pooled,
+    quantities=_multiclass,
+    table="",
+    judge=lambda c: [_judge_multiclass(c)],
+    tables=lambda c: {"approximation": c.table, "networks": [
+        row(f"pool of {pool}, {classes} classes", m, theory_gamma=gamma, exact=exact,
+            strongest_rival=float(rival.max(axis=1).mean()))
+        for ((pool, classes), m), (gamma, exact, rival) in zip(c.cells.items(), c.laws.values(), strict=True)
+    ]},
+    charts=lambda c: {
+        "error": lines(
+            [row | {"name": f"{row['classes']} classes"} for row in c.table], "gamma", "ratio", theory="",
+            title=f"The strongest rival alone gives the largest class {c.weak['ratio']:.2g} times too much at γ = "
+            f"{c.weak['gamma']:.3g} and {c.weak['classes']} classes, {c.strong['ratio']:.3g} times from γ = "
+            f"{STRONG:g} on",
+            x_title="Drift ratio γ", y_title="Approximate / exact largest fraction", x_scale="log", y_scale="log",
+            rules={"exact": 1.0}, dodge=False,
+        ),
+        "laws": figures.panels_chart(
+            [_panel_classes(f"γ = {gamma:.3g}", c[key], fg.Guesses(gamma, 10), rival)
+             for key, (gamma, _, rival) in c.laws.items() if key[1] == 10],
+            title="Ten classes: networks, the exact law, and the strongest rival alone",
+            subtitle=[f"Guess fractions of {c.inits} networks on {c.n:,} random points, the exact law (theory.md (8)), "
+                      "and IGB's comparison with the strongest rival only. The axis is cut at the top."],
+        ),
+    },
+    holds={"laws": Holds("Ten classes: the strongest rival alone overstates every class",
+                         verdicts=("does not hold", "holds with a limit"))},
+)  # fmt: skip
 
 
 def _from(lines: list[dict[str, Any]]) -> str:
     """From which γ of the grid on the approximation is good."""
-    bad = [line["gamma"] for line in lines if _good(line) is not True]
+    bad = [r["gamma"] for r in lines if same(Number(r["ratio"], r["ratio_error"]), 1.0, room=GOOD) is not True]
     fine = [line["gamma"] for line in lines if not bad or line["gamma"] > max(bad)]
     return f"from γ = {min(fine):g} on" if fine else f"not up to γ = {max(bad):g}"
 
 
 def _panel_classes(label: str, m: Any, law: Any, rival: FloatArray) -> Any:
-    from dataclasses import replace
-
     panel = law_panel(label, m, theory={"exact": law}, bins=20, note=f"largest fraction {largest(m)}")
     counts, _ = np.histogram(rival, np.asarray(panel.edges))
     curves = {**panel.curves, "strongest rival only": counts / rival.size / np.diff(panel.edges)}

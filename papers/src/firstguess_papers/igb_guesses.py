@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,10 +16,11 @@ import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import lines, predicted
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, below, entry, same
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, above, average, check, claimed, proportion, root
+from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.tables import KAIMING, columns, deep, std
+from firstguess_papers.tables import KAIMING, deep, std
 
 CLASSES = 10
 ROOM_RANKED = 0.02  # of a fraction, E G_(k)
@@ -43,43 +44,32 @@ class Ranked:
     entropy: Number
     entropy_theory: float
 
-    @property
-    def ranks(self) -> list[Truth]:
-        return [same(a, b, room=ROOM_RANKED) for a, b in zip(self.means, self.theory, strict=True)]
-
-    @property
-    def laws(self) -> list[Truth]:
-        return [same(a, b, room=SHARE) for a, b in zip(self.below, self.half, strict=True)]
-
 
 def judge_ranked(found: Sequence[Ranked]) -> list[Entry]:
     """I24: averages of ranks, medians of the first three, entropy."""
-    ranked = "; ".join(
-        f"γ = {r.gamma:.3g}: "
-        + ", ".join(f"{a} ({t:.4f})" for a, t in list(zip(r.means, r.theory, strict=True))[: max(RANKS)])
-        for r in found
-    )
-    medians = "; ".join(f"γ = {r.gamma:.3g}: " + ", ".join(map(str, r.below)) for r in found)
-    entropies = ", ".join(f"{r.entropy} ({r.entropy_theory:.4f}) at γ = {r.gamma:.3g}" for r in found)
+    last, names = found[-1], [f"γ = {r.gamma:.3g}" for r in found]
+    means, below = (
+        [(f"{name}, k = {k}", *pair) for name, r in zip(names, found, strict=True)
+         for k, pair in enumerate(zip(*of(r), strict=True), start=1)]
+        for of in (lambda r: (r.means, r.theory), lambda r: (r.below, r.half))
+    )  # fmt: skip
     return [
-        entry(
-            "I24",
-            f"ten classes: the average k-th largest fraction is within {ROOM_RANKED} of theory for k = 1 to 5; without "
-            f"a limit half of the networks (within {SHARE}) are below the predicted median for k = 1, 2, 3",
-            f"k = 1, 2, 3 (theory): {ranked}; share of networks below the predicted median: {medians}",
-            [check for r in found for check in r.ranks],
-            within=[check for r in found for check in r.laws],
-            headline=f"first class, γ = {found[-1].gamma:.3g}: {found[-1].means[0]}, theory {found[-1].theory[0]:.3f}",
+        claimed(
+            "I24", "ten classes",
+            [check("average k-th largest fraction, k = 1 to 5", [a for _, a, _ in means], near=[b for *_, b in means],
+                   room=ROOM_RANKED, than="theory", at=[name for name, *_ in means])],
+            within=[check("share of networks below the predicted median, k = 1, 2, 3", [a for _, a, _ in below],
+                          near=[b for *_, b in below], room=SHARE, than="theory", at=[name for name, *_ in below])],
+            headline=f"first class, {names[-1]}: {last.means[0]}, theory {last.theory[0]:.3f}",
             limit="averages are right, the law is not in all of them",
         ),
-        entry(
-            "I24",
-            f"the average entropy of the guesses is within {NATS} nats of theory (ln 10 = {math.log(10):.2f} if even)",
-            f"measured (theory): {entropies}",
-            [same(r.entropy, r.entropy_theory, room=NATS) for r in found],
-            headline=f"{found[-1].entropy} nats at γ = {found[-1].gamma:.3g}, theory {found[-1].entropy_theory:.3f}",
+        claimed(
+            "I24", f"average entropy of the guesses in nats (ln 10 = {math.log(10):.2f} if even)",
+            [check("entropy", [r.entropy for r in found], near=[r.entropy_theory for r in found], room=NATS,
+                   than="theory", at=names)],
+            headline=f"{last.entropy} nats at {names[-1]}, theory {last.entropy_theory:.3f}",
         ),
-    ]
+    ]  # fmt: skip
 
 
 def ranks_of(fractions: Array) -> Array:
@@ -87,27 +77,19 @@ def ranks_of(fractions: Array) -> Array:
     return -np.sort(-fractions, axis=1)
 
 
-def _average(values: Array) -> Number:
-    return Number(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
-
-
 def compare(name: str, gamma: float, fractions: Array, law: dict[str, Any]) -> Ranked:
     """What was measured beside the predicted law, as `predict_ranks` gives it."""
     ranked = ranks_of(fractions)
-    below: list[Number] = []
-    for k in RANKS:
-        inside = ranked[:, k - 1] <= float(law["medians"][k - 1]) + 1e-9
-        p = float(inside.mean())
-        below.append(Number(p, math.sqrt(max(p * (1 - p), 1 / len(inside)) / len(inside))))
+    below = [proportion(ranked[:, k - 1] <= float(law["medians"][k - 1]) + 1e-9) for k in RANKS]
     own = -np.where(fractions > 0, fractions * np.log(np.maximum(fractions, 1e-300)), 0.0).sum(axis=1)
     return Ranked(
         name,
         gamma,
-        [_average(ranked[:, k - 1]) for k in SHOWN],
+        [average(ranked[:, k - 1]) for k in SHOWN],
         [float(v) for v in law["means"]],
         below,
         [float(v) for v in law["half"]],
-        _average(own),
+        average(own),
         float(law["entropy"]),
     )
 
@@ -130,60 +112,63 @@ def predict_ranks(gamma: float, points: int) -> dict[str, Any]:
     }
 
 
-@item(
-    "igb/ranked",
-    "The k-th largest class, and the entropy of the guesses",
+def _pooled(pool: int) -> str:
+    return f"{KAIMING} > relu > maxpool({pool}) > {KAIMING}"
+
+
+def _ranked(c: Found) -> dict[str, Any]:
+    found: list[Ranked] = []
+    panels: list[library.Panel] = []
+    for name, m in c.cells.items():
+        gamma = float(fg.predict(_pooled(POOLS[name])).gamma[-1])
+        law = c.run.piece({"law": gamma, "points": c.n}, lambda g=gamma: predict_ranks(g, c.n),
+                          label=f"theory, γ = {gamma:.3g}")  # fmt: skip
+        fractions = np.asarray(m.guesses.fractions)
+        found.append(compare(name, gamma, fractions, law))
+        panels += _panels(found[-1], fractions, law)
+    return {"found": found, "panels": panels, "rows": [
+        {"network": r.name, "gamma": r.gamma, "k": k, "mean": a.value, "error": a.error, "theory": t}
+        for r in found for k, a, t in zip(SHOWN, r.means, r.theory, strict=True)
+    ]}  # fmt: skip
+
+
+POOLS = {"no pool": 1, "pool of 4": 4, "pool of 25": 25}
+ranked = measured(
+    "igb/ranked", "The k-th largest class, and the entropy of the guesses", "IGB App. H; NORM App. A, B",
     claims=("I24",),
-    where="IGB App. H; NORM App. A, B",
     about="Ten classes, one hidden ReLU layer with max-pools of 1, 4 and 25 over {nodes} pooled nodes or more (γ = "
     "0.47, 2.4, 15; our sizes), Kaiming; blobs in 200 dimensions, {n} points; {inits} networks each.",
     quick=dict(n=500, inits=400, nodes=60),
     full=dict(n=1000, inits=800, nodes=200),
     seconds=(15, 100),
-)
-def ranked(run: Run) -> Outcome:
-    """I24: E G_(k), laws of the first three, entropy, against theory.md (8)."""
-
-    n, inits, nodes = run.take("n inits nodes")
-    x = fg.data.blob(n, 200, seed=run.seed)
-    found: list[Ranked] = []
-    panels: list[library.Panel] = []
-    for pool in (1, 4, 25):
-        text = f"{KAIMING} > relu > maxpool({pool}) > {KAIMING}"
-        name = f"pool of {pool}" if pool > 1 else "no pool"
-        m = run.measure(text, x, inits=inits, width=max(300, nodes * pool), classes=CLASSES, probe="output", label=name)
-        gamma = float(fg.predict(text).gamma[-1])
-        law = run.piece(
-            {"law": gamma, "points": n}, lambda g=gamma: predict_ranks(g, n), label=f"theory, γ = {gamma:.3g}"
-        )
-        fractions = np.asarray(m.guesses.fractions)
-        found.append(compare(name, gamma, fractions, law))
-        panels += _panels(found[-1], fractions, law)
-    entries = judge_ranked(found)
-    rows = [
-        {"network": r.name, "gamma": r.gamma, "k": k, "mean": a.value, "error": a.error, "theory": t}
-        for r in found for k, a, t in zip(SHOWN, r.means, r.theory, strict=True)
-    ]  # fmt: skip
-    ranks = lines(
-        [row | {"name": f"γ = {row['gamma']:.3g}"} for row in rows], "k", "mean",
-        title="The average k-th largest of ten classes: networks against theory", x_title="Rank k of the class",
-        y_title="Average fraction of the k-th class", percent=True, dodge=False, height=360,
-    )  # fmt: skip
-    laws = figures.panels_chart(
-        panels, title="The distributions of the first three classes and of the entropy, beside theory",
-        subtitle=[f"{inits} networks each, ten classes, {n} random points; ln 10 = 2.3 nats is an even split."],
-        columns=4, width=215, percent=False, x_title="Fraction, or entropy in nats (right)",
-    )  # fmt: skip
-    entropy = [
+    cells=lambda c: {
+        name: Cell(_pooled(pool), c.blob(c.n, 200), {"width": max(300, c.nodes * pool), "classes": CLASSES})
+        for name, pool in POOLS.items()
+    },
+    quantities=_ranked,
+    judge=lambda c: judge_ranked(c.found),
+    table="",
+    tables=lambda c: {"ranks": c.rows, "entropy": [
         {"network": r.name, "gamma": r.gamma, "entropy": r.entropy.value, "error": r.entropy.error}
-        | {"theory": r.entropy_theory}
-        for r in found
-    ]
-    tables = {"ranks": columns(rows), "entropy": columns(entropy)}
-    return Outcome(entries, tables, {"ranks": ranks, "laws": laws}, holds={
+        | {"theory": r.entropy_theory} for r in c.found
+    ]},
+    charts=lambda c: {
+        "ranks": lines(
+            [row | {"name": f"γ = {row['gamma']:.3g}"} for row in c.rows], "k", "mean",
+            title="The average k-th largest of ten classes: networks against theory", x_title="Rank k of the class",
+            y_title="Average fraction of the k-th class", percent=True, dodge=False, height=360,
+        ),
+        "laws": figures.panels_chart(
+            c.panels, title="The distributions of the first three classes and of the entropy, beside theory",
+            subtitle=[f"{c.inits} networks each, ten classes, {c.n} random points; ln 10 = 2.3 nats is an even split."],
+            columns=4, width=215, percent=False, x_title="Fraction, or entropy in nats (right)",
+        ),
+    },
+    holds={
         "ranks": Holds("Theory knows the ranks of the classes", entries=(0,)),
         "laws": Holds("Not only averages: distributions of the first classes and of the entropy follow theory"),
-    })  # fmt: skip
+    },
+)  # fmt: skip
 
 
 def _panels(r: Ranked, fractions: Array, law: dict[str, Any]) -> list[Any]:
@@ -256,68 +241,48 @@ def numbers(margins: Array) -> dict[str, Array]:
 
 def clouds(gamma: float, values: Mapping[str, Array]) -> Clouds:
     """Averages over networks with their errors."""
-
-    def average(x: Array) -> Number:
-        return Number(float(x.mean()), float(x.std(ddof=1) / math.sqrt(len(x))))
-
-    squares = average(np.asarray(values["skewness"]) ** 2)
-    size = math.sqrt(squares.value)
-    skewness = Number(size, squares.error / (2 * size) if size else 0.0)
+    skewness = root(average(np.asarray(values["skewness"]) ** 2))
     rest = {key: average(np.asarray(values[key])) for key in ("squares", "near", "gap", "rigid")}
     return Clouds(gamma, skewness=skewness, **rest)
 
 
 def judge_logits(found: Mapping[str, Clouds]) -> list[Entry]:
     """I27: centers apart as γ says; all points leave the boundary as one; margins Gaussian."""
-    ordered = list(found.values())
-    biased = [c for name, c in found.items() if name != EVEN]
-    apart: list[Truth] = [
-        below(found[EVEN].squares, 0.05),
-        *(above(b.squares, a.squares) for a, b in pairwise(ordered)),
-        *(same(c.squares, c.gamma, room=0.05 + 0.2 * c.gamma) for c in biased[:2]),
-    ]
-    leave: list[Truth] = [
-        *(above(a.near, b.near) for a, b in pairwise(ordered)),
-        *(same(c.near, c.near_theory, room=0.04) for c in ordered),
-    ]
-    gaussian: list[Truth] = [below(c.gap, ROOM_LOGITS) for c in ordered]
-    uniform: list[Truth] = [same(c.rigid, 0.0, room=0.1) for c in ordered]
+    ordered, biased = list(found.values()), [name for name in found if name != EVEN]
 
-    def each(key: str) -> str:
-        return ", ".join(f"{name} {getattr(c, key)}" for name, c in found.items())
+    def steps(of: Callable[[Clouds], Number], *, rises: bool) -> list[Check]:
+        rest = {name: (of(found[name]), of(found[before])) for before, name in pairwise(found)}
+        return [check(name, one, above=other if rises else None, below=None if rises else other, than="the one before")
+                for name, (one, other) in rest.items()]  # fmt: skip
 
     return [
-        entry(
-            "I27",
-            "centers stand apart: the average of (Δμ)²/(spread of the margin)² grows from LayerNorm after ReLU (below "
-            "0.05) to ReLU of 1, 5 and 20 layers, and is γ within 20 % + 0.05 for 1 and 5",
-            f"{each('squares')}; closed form " + ", ".join(f"{c.gamma:.3g}" for c in ordered),
-            apart,
+        claimed(
+            "I27", "centers stand apart: the average of (Δμ)²/(spread of the margin)²",
+            [check(EVEN, found[EVEN].squares, below=0.05), *steps(lambda c: c.squares, rises=True),
+             *(check(name, found[name].squares, near=found[name].gamma, room=0.05 + 0.2 * found[name].gamma,
+                     than="within 20 % + 0.05 of γ") for name in biased[:2])],
             headline=f"(Δμ/spread)²: {ordered[0].squares} when even, {ordered[-1].squares} at most bias",
         ),
-        entry(
-            "I27",
-            f"points move away from the boundary: the share within {NEAR} spreads of it falls at each step, and is "
-            "that of N(0, 1 + γ) within 0.04; without a limit they move as one (distances from the median of the "
-            "nearest and of the farthest tenth agree within 10 % on average)",
-            f"{each('near')}; N(0, 1 + γ): {', '.join(f'{c.near_theory:.4f}' for c in ordered)}; log ratio of the two "
-            f"distances {each('rigid')}",
-            leave,
-            within=uniform,
+        claimed(
+            "I27", f"points move away from the boundary: the share within {NEAR} spreads of it",
+            [*steps(lambda c: c.near, rises=False),
+             *(check(name, c.near, near=c.near_theory, room=0.04, than="that of N(0, 1 + γ)")
+               for name, c in found.items())],
+            within=[check(f"{name}, log ratio of the distances of nearest and farthest tenth from the median", c.rigid,
+                          near=0.0, room=0.1) for name, c in found.items()],
             headline=f"points near the boundary: {ordered[0].near} when even, {ordered[-1].near} at most bias",
             limit="the cloud is skewed: points do not keep their distances where bias is strong",
         ),
-        entry(
-            "I27",
-            f"the margin's law is N(Δμ, 2σ_y²) in one network: the favoured class's share differs from Φ(Δμ/spread) by "
-            f"less than {ROOM_LOGITS} on average",
-            f"{each('gap')}; skewness of the margin, root mean square: {each('skewness')}",
-            gaussian,
+        claimed(
+            "I27", "the margin is N(Δμ, 2σ_y²) in one network: the favoured class's share away from Φ(Δμ/spread), on "
+            "average",
+            [check(name, c.gap, below=ROOM_LOGITS) for name, c in found.items()],
             headline="largest average departure from a Gaussian share: "
             f"{max((c.gap for c in ordered), key=lambda g: g.value)}",
             otherwise="one network's margins are not Gaussian enough",
+            also="skewness of the margin (rms): " + ", ".join(f"{name} {c.skewness}" for name, c in found.items()),
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _margins(run: Run, name: str, x: Any, width: int, inits: int) -> tuple[Clouds, Array]:
@@ -344,46 +309,44 @@ def _margins(run: Run, name: str, x: Any, width: int, inits: int) -> tuple[Cloud
     return clouds(gamma, piece), np.asarray(piece["typical"])
 
 
-@item(
-    "igb/logits",
-    "The logits of one network: bias is a cloud that misses the boundary",
-    claims=("I27",),
-    where="IGB §3, Figs 3, 4; NORM App. C.1",
+def _logits(c: Found) -> dict[str, Any]:
+    x = c.blob(c.n, c.d)
+    both = {name: _margins(c.run, name, x, c.width, c.least if depth > 5 else c.inits)
+            for name, (_, depth) in NETWORKS.items()}  # fmt: skip
+    found = {name: one for name, (one, _) in both.items()}
+    drawn = {name: fg.Logits(one) for name, (_, one) in both.items() if name != "ReLU, 5 layers"}
+    return {"found": found, "drawn": drawn, "rows": [
+        {"network": name, "gamma": one.gamma, "near_theory": one.near_theory}
+        | {key: getattr(one, key) for key in ("squares", "near", "gap", "skewness", "rigid")}
+        for name, one in found.items()
+    ]}  # fmt: skip
+
+
+def _chart_near(c: Found) -> Any:
+    fine = np.geomspace(1.0, 30.0, 60).tolist()
+    known = [2 * float(special.ndtr(NEAR / math.sqrt(v))) - 1 for v in fine]
+    return lines(
+        [row | {"name": "networks", "1 + γ, in closed form": 1 + row["gamma"]} for row in c.rows],
+        "1 + γ, in closed form", "near", also={"": [predicted("N(0, 1 + γ)", fine, known)]},
+        title="Points near the boundary, by bias", y_title="Points within half a spread of the boundary",
+        x_scale="log", percent=True, y_domain=(0.0, 0.45), dodge=False,
+    )  # fmt: skip
+
+
+logits = measured(
+    "igb/logits", "The logits of one network: bias is a cloud that misses the boundary",
+    "IGB §3, Figs 3, 4; NORM App. C.1", claims=("I27",),
     about="Two classes, {n} random points in {d} dimensions; LayerNorm after ReLU (1 layer) and plain ReLU of 1, 5 and "
     "20 layers of {width} (our sizes), Kaiming; {inits} networks each (20 layers: {least}), all of their logits.",
     quick=dict(n=1000, d=200, width=200, inits=160, least=160),
     full=dict(n=2000, d=500, width=400, inits=400, least=200),
     seconds=(15, 110),
-)
-def logits(run: Run) -> Outcome:
-    """I27: the margin's law in single networks, by γ."""
-
-    n, d, width, inits, least = run.take("n d width inits least")
-    x = fg.data.blob(n, d, seed=run.seed)
-    found: dict[str, Clouds] = {}
-    drawn: dict[str, Any] = {}
-    for name, (_, depth) in NETWORKS.items():
-        found[name], one = _margins(run, name, x, width, least if depth > 5 else inits)
-        if name != "ReLU, 5 layers":
-            drawn[name] = fg.Logits(one)
-    entries = judge_logits(found)
-    cloud = figures.logits_chart(drawn)
-    rows: list[dict[str, Any]] = [
-        {"network": name, "gamma": c.gamma, "near_theory": c.near_theory}
-        | {key: getattr(c, key) for key in ("squares", "near", "gap", "skewness", "rigid")}
-        for name, c in found.items()
-    ]
-    fine = np.geomspace(1.0, 30.0, 60).tolist()
-    known = [2 * float(special.ndtr(NEAR / math.sqrt(v))) - 1 for v in fine]
-    near = lines(
-        [row | {"name": "networks", "1 + γ, in closed form": 1 + row["gamma"]} for row in rows],
-        "1 + γ, in closed form", "near", also={"": [predicted("N(0, 1 + γ)", fine, known)]},
-        title="Points near the boundary, by bias", y_title="Points within half a spread of the boundary",
-        x_scale="log", percent=True, y_domain=(0.0, 0.45), dodge=False,
-    )  # fmt: skip
-    return Outcome(entries, {"clouds": columns(rows)}, {"clouds": cloud, "near": near}, holds={
-        "near": Holds("With bias all points leave the boundary", entries=(1,)),
-    })  # fmt: skip
+    quantities=_logits,
+    judge=lambda c: judge_logits(c.found),
+    tables=lambda c: {"clouds": c.rows},
+    charts=lambda c: {"clouds": figures.logits_chart(c.drawn), "near": _chart_near(c)},
+    holds={"near": Holds("With bias all points leave the boundary", entries=(1,))},
+)  # fmt: skip
 
 
 NOISE = "independent pixels"
@@ -391,7 +354,6 @@ PHI = {"ReLU": "relu", "GELU": "gelu", "tanh": "tanh"}
 SHALLOW = 1
 ROOM_STRUCTURE = 0.04  # between kernel and networks, of the standard deviation of G₀
 Key = tuple[str, str, int]  # data, activation, depth
-Found = Mapping[Key, Number]
 
 
 def exact_std(covariance: NDArray[np.float64]) -> float:
@@ -407,48 +369,40 @@ def exact_std(covariance: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.arcsin(c).mean() / (2 * np.pi)))
 
 
-def judge_structure(found: Found, kernel: Mapping[Key, float]) -> list[Entry]:
+def judge_structure(found: Mapping[Key, Number], kernel: Mapping[Key, float]) -> list[Entry]:
     """I23: std of G₀ on images against noise of the same shape, shallow and deep, by the kernel and by networks."""
     # The kernel has no error, so that it decides; networks of finite width must not contradict it.
-    more = {key: kernel[key] > kernel[NOISE, key[1], key[2]] for key in found if key[0] != NOISE}
-    seen: dict[Key, Truth] = {key: above(found[key], found[NOISE, key[1], key[2]]) for key in more}
-    less: dict[Key, Truth] = {key: above(found[NOISE, key[1], key[2]], found[key]) for key in more}
-    against = [key for key in more if (less[key] if more[key] else seen[key]) is True]
-    pairs = [f"{phi}, depth {depth}, {data}: {found[data, phi, depth]} against {found[NOISE, phi, depth]} (kernel "
-             f"{kernel[data, phi, depth]:.4f}, {kernel[NOISE, phi, depth]:.4f})"
-             for data, phi, depth in more]  # fmt: skip
-    where = f"less biased on images: {named([key for key, larger in more.items() if not larger])}; surely so among " + (
-        f"networks: {named([key for key, check in less.items() if check is True])}"
-    )
+    noise = {key: (NOISE, *key[1:]) for key in found if key[0] != NOISE}
+    names = {key: f"{phi} on {data}, depth {depth}" for key in found for data, phi, depth in [key]}
+    more = {key: kernel[key] > kernel[other] for key, other in noise.items()}
+    apart = {key: above(found[key], found[other]) for key, other in noise.items()}
+    against = [names[key] for key in noise if apart[key] is (not more[key])]
+
+    def larger(shallow: bool) -> Check:
+        own = [key for key in noise if (key[2] == SHALLOW) == shallow]
+        name = f"kernel reading {'after one hidden layer' if shallow else 'deeper'}"
+        return check(name, [kernel[key] for key in own], above=[kernel[noise[key]] for key in own],
+                     than="that of independent pixels", at=[names[key] for key in own])  # fmt: skip
+
     worst = max(found, key=lambda key: abs(found[key].value - kernel[key]))
     return [
-        entry(
-            "I23",
-            "std of G₀ is larger on images than on independent pixels, for ReLU, GELU and tanh after one hidden layer "
-            "(kernel reading of these points, exact at infinite width, and no measured pair surely contradicts it); "
-            "without a limit at every depth",
-            "; ".join(pairs),
-            [*(larger for key, larger in more.items() if key[2] == SHALLOW), not against],
-            within=[larger for key, larger in more.items() if key[2] != SHALLOW],
+        claimed(
+            "I23", "std of G₀ on images (the kernel reading of these points is exact at infinite width)",
+            [larger(True), Check("networks", "never surely against it", not against, "; ".join(
+                f"{names[key]}: {found[key]} against {found[other]}" for key, other in noise.items()
+            ), ", ".join(against))],
+            within=[larger(False)],
             headline=f"more biased than on independent pixels in {sum(more.values())} of {len(more)} settings",
-            limit=f"not at every depth; {where}",
-            otherwise=f"networks against the kernel: {named(against)}; {where}",
+            limit="less biased on images",
         ),
-        entry(
-            "I23",
-            f"the kernel reading of these very points has all of them: within {ROOM_STRUCTURE} of networks, on images "
-            "and noise",
-            f"largest departure {found[worst]} against {kernel[worst]:.4f} ({named([worst])})",
-            [same(value, kernel[key], room=ROOM_STRUCTURE) for key, value in found.items()],
+        claimed(
+            "I23", "std of G₀ of networks, on images and noise",
+            [check("networks", [*found.values()], near=[kernel[key] for key in found], room=ROOM_STRUCTURE,
+                   than="the kernel reading of these very points", at=[names[key] for key in found])],
             headline=f"largest departure: {found[worst]} against {kernel[worst]:.3f}",
             otherwise="networks of this width depart from it by more",
         ),
-    ]
-
-
-def named(keys: Sequence[Key]) -> str:
-    """Settings in words."""
-    return ", ".join(f"{phi} on {data}, depth {depth}" for data, phi, depth in keys) or "nowhere"
+    ]  # fmt: skip
 
 
 def _kernel(run: Run, text: str, data: Any) -> float:
@@ -461,50 +415,49 @@ def _kernel(run: Run, text: str, data: Any) -> float:
     return float(run.piece({"kernel": text, "data": data.hash}, compute, label=f"kernel of {text}")["std"])
 
 
-@item(
-    "igb/structure",
-    "Does structure in the data amplify bias?",
-    claims=("I23",),
-    where="IGB §3, App. I.1",
-    needs=("mnist", "cifar10"),
+def _structure_data(c: Found) -> dict[str, Any]:
+    noise = np.random.default_rng([c.run.seed, 23]).standard_normal((c.n, 3072), dtype=np.float32)
+    images = {"MNIST": c.run.data("mnist:test", points=c.n), "CIFAR-10": c.run.data("cifar10:test", points=c.n)}
+    return {NOISE: fg.data.as_data(noise)} | {name: fg.data.as_data(x.flat()) for name, x in images.items()}
+
+
+def _structure(c: Found) -> dict[str, Any]:
+    depths = sorted({1, 2, 5, 10, 20} | set(c.sizes))
+    kernel = {
+        (name, label, depth): _kernel(c.run, deep(phi, depth), x)
+        for name, x in _structure_data(c).items() for label, phi in PHI.items() for depth in depths
+    }  # fmt: skip
+    found = {key: std(m) for key, m in c.cells.items()}
+    return {"found": found, "kernel": kernel, "depths": depths, "rows": [
+        {"data": name, "activation": phi, "depth": depth, "std": v, "kernel": kernel[name, phi, depth]}
+        for (name, phi, depth), v in found.items()
+    ]}  # fmt: skip
+
+
+structure = measured(
+    "igb/structure", "Does structure in the data amplify bias?", "IGB §3, App. I.1", claims=("I23",),
+    needs=("mnist", "cifar10"), seconds=(15, 110),
     about="MNIST and CIFAR-10 images (standardized, {n} each) and noise of CIFAR-10's shape; ReLU, GELU and tanh, "
     "hidden layers: width and networks each = {sizes}, Kaiming, two classes (our sizes); the kernel reading of the "
     "same points.",
     quick=dict(n=150, sizes={1: (200, 250), 20: (150, 60)}),
     full=dict(n=200, sizes={1: (300, 1500), 5: (300, 300), 20: (300, 300)}),
-    seconds=(15, 110),
-)
-def structure(run: Run) -> Outcome:
-    """I23: std of G₀ by depth, on images and on noise, with the kernel reading."""
-
-    n, sizes = run.take("n sizes")
-    images = {"MNIST": run.data("mnist:test", points=n), "CIFAR-10": run.data("cifar10:test", points=n)}
-    rng = np.random.default_rng([run.seed, 23])
-    noise = fg.data.as_data(rng.standard_normal((n, 3072), dtype=np.float32))
-    data: dict[str, Any] = {NOISE: noise} | {name: fg.data.as_data(x.flat()) for name, x in images.items()}
-    found: dict[Key, Number] = {}
-    kernel: dict[Key, float] = {}
-    depths = sorted({1, 2, 5, 10, 20} | set(sizes))
-    for name, x in data.items():
-        for label, phi in PHI.items():
-            for depth, (width, inits) in sizes.items():
-                found[name, label, depth] = std(
-                    run.measure(deep(phi, depth), x, inits=inits, width=width, classes=2, probe="output",
-                                label=f"{label}, {depth} layers, {name}")
-                )  # fmt: skip
-            kernel |= {(name, label, depth): _kernel(run, deep(phi, depth), x) for depth in depths}
-    entries = judge_structure(found, kernel)
-    rows = [
-        {"data": name, "activation": phi, "depth": depth, "std": v, "kernel": kernel[name, phi, depth]}
-        for (name, phi, depth), v in found.items()
-    ]
-    known = {label: [predicted(name, depths, [kernel[name, label, k] for k in depths]) for name in data]
-             for label in PHI}  # fmt: skip
-    chart = lines(
-        rows, "depth", "std", by="data", panel="activation", also=known,
+    cells=lambda c: {
+        (name, label, depth): Cell(deep(phi, depth), x, {"inits": inits, "width": width, "classes": 2})
+        for name, x in _structure_data(c).items() for label, phi in PHI.items()
+        for depth, (width, inits) in c.sizes.items()
+    },
+    quantities=_structure,
+    judge=lambda c: judge_structure(c.found, c.kernel),
+    table="",
+    tables=lambda c: {"structure": c.rows},
+    charts=lambda c: {"structure": lines(
+        c.rows, "depth", "std", by="data", panel="activation",
+        also={label: [predicted(name, c.depths, [c.kernel[name, label, k] for k in c.depths])
+                      for name in dict.fromkeys(row["data"] for row in c.rows)] for label in PHI},
         title="Guesses on images against independent pixels (lines: kernel reading of the same points)",
         x_scale="log", y_domain=(0.0, 0.5), x_domain=(0.8, 26.0), width=290, height=300,
-    )  # fmt: skip
-    return Outcome(entries, {"structure": columns(rows)}, {"structure": chart}, [
-        "Images are standardized as in the papers (CIFAR-10 per channel): their pixels keep means of their own."
-    ], {"structure": Holds("Images bias networks more than independent pixels do", (0,), ("holds",))})  # fmt: skip
+    )},
+    holds={"structure": Holds("Images bias networks more than independent pixels do", (0,), ("holds",))},
+    notes=["Images are standardized as in the papers (CIFAR-10 per channel): their pixels keep means of their own."],
+)  # fmt: skip

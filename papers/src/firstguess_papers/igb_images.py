@@ -12,11 +12,10 @@ import firstguess as fg
 from firstguess_papers import image_networks as networks
 from firstguess_papers import library
 from firstguess_papers.image_networks import CNN_A, KINDS, Block, Kind
-from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
-from firstguess_papers.measured import Cell, Found, Tested, measured
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns, largest, law_panel, row, std
+from firstguess_papers.items import Holds
+from firstguess_papers.judging import Check, Number, all_of, average, check, stated
+from firstguess_papers.measured import Cell, Claim, Found, measured
+from firstguess_papers.tables import largest, law_panel, std
 
 KAIMING = (2.0, 0.0)  # σw², σb²
 TANH, RELU = KINDS
@@ -60,17 +59,9 @@ fig1 = measured(
     full=dict(n=300, inits=250, kernels=(5, 3)),
     cells=_fig1_cells,
     rows=lambda c, _, kernel: {"kernel": kernel},
-    tests=[Tested(
-        "I8",
-        "CNN-A on cat and dog images: std of G₀ is larger by over 0.1 for ReLU with max-pooling than for tanh with "
-        "average-pooling",
-        lambda c: "; ".join(
-            f"kernel {k}: std of G₀ {std(c[TANH, k])} against {std(c[RELU, k])}, largest fraction "
-            f"{largest(c[TANH, k])} against {largest(c[RELU, k])}"
-            for k in c.kernels
-        ),
-        lambda c: [above(std(c[RELU, k]), std(c[TANH, k]), by=0.1) for k in c.kernels],
-    )],
+    tests=[Claim("I8", "CNN-A on cat and dog images, std of G₀", lambda c: [
+        check(f"{RELU}, kernel {k}", std(c[RELU, k]), above=std(c[TANH, k]), by=0.1, than=TANH) for k in c.kernels
+    ])],
     charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(f"{kind}, kernel {k}", m) for (kind, k), m in c.cells.items()],
         title="Cats or dogs? Guesses of two variants of CNN-A",
@@ -104,19 +95,15 @@ fig10 = measured(
     full=[dict(kernel=9, n=150, inits=50), dict(kernel=5, n=100, inits=80)],
     cells=_fig10_cells,
     rows=lambda c, _, label: {"data": label, "kernel": c.kernel},
-    quantities=lambda c: {
-        "flips": coin_flips(2, c.n), "tanh": largest(c[TANH, "MNIST"]), "relu": largest(c[RELU, "MNIST"]),
-        "tanh_noise": largest(c[TANH, "noise"]), "relu_noise": largest(c[RELU, "noise"]),
-    },
-    tests=[Tested(
-        "I13",
-        f"the average largest fraction on MNIST is over {ROOM} above coin flips for both, and larger for ReLU with "
-        "max-pooling; without a limit it is larger on MNIST than on noise for both variants",
-        "kernel {kernel}, average largest fraction, MNIST: {tanh} (tanh), {relu} (ReLU); noise: {tanh_noise} (tanh), "
-        "{relu_noise} (ReLU); coin flips {flips:.3f}",
-        lambda c: [above(c.tanh, c.flips, by=ROOM), above(c.relu, c.flips, by=ROOM), above(c.relu, c.tanh)],
-        within=lambda c: [above(c.tanh, c.tanh_noise), above(c.relu, c.relu_noise)],
+    tests=[Claim(
+        "I13", "average largest fraction",
+        lambda c: [*(check(f"{kind}, MNIST", largest(c[kind, "MNIST"]), above=coin_flips(2, c.n), by=ROOM,
+                           than="coin flips") for kind in KINDS),
+                   check(f"{RELU}, MNIST", largest(c[RELU, "MNIST"]), above=largest(c[TANH, "MNIST"]), than=TANH)],
+        within=lambda c: [check(f"{kind}, MNIST", largest(c[kind, "MNIST"]), above=largest(c[kind, "noise"]),
+                                than="on noise") for kind in KINDS],
         limit="not for both: one variant is no more biased on MNIST than on independent pixels",
+        each="kernel {kernel}",
     )],
     charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(f"{kind}, {label}", m, note=f"largest fraction {largest(m)}")
@@ -145,18 +132,10 @@ fig11 = measured(
     full=[dict(kernel=9, n=200, inits=50), dict(kernel=5, n=100, inits=100)],
     cells=lambda c: _cnn_b(c, "cifar10:test", 10),
     rows=lambda c, kind: {"kernel": c.kernel, **_means(c[kind])},
-    tests=[Tested(
-        "I14",
-        f"the average largest fraction is larger by over {ROOM} for ReLU with max-pooling; class means over networks "
-        "are alike in both (χ² test, level 1e-4)",
-        lambda c: "; ".join(
-            "{}, kernel {}: largest {}, class means {smallest_mean:.3f} to {largest_mean:.3f} (alike: p = "
-            "{p_alike:.2g})"
-            .format(kind, c.kernel, largest(m), **_means(m)) for kind, m in c.cells.items()
-        ),
-        lambda c: [*(_means(m)["p_alike"] > 1e-4 for m in c.cells.values()),
-                   above(largest(c[RELU]), largest(c[TANH]), by=ROOM)],
-    )],
+    tests=[Claim("I14", "average largest fraction, and class means over networks (χ² test)", lambda c: [
+        *(check(f"{kind}, p of alike class means", _means(m)["p_alike"], above=1e-4) for kind, m in c.cells.items()),
+        check(RELU, largest(c[RELU]), above=largest(c[TANH]), by=ROOM, than=TANH),
+    ], each="kernel {kernel}")],
     charts=lambda c: {"laws": fg.figures.panels_chart(
         [law_panel(kind, m, bins=25, note=f"average largest fraction {largest(m)}")
          for kind, m in c.cells.items()],
@@ -171,8 +150,7 @@ fig11 = measured(
 
 def _empty(m: Any) -> Number:
     """The share of classes that get nothing."""
-    each = (m.guesses.fractions == 0).mean(axis=1)
-    return Number(float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+    return average((m.guesses.fractions == 0).mean(axis=1))
 
 
 def _counts(c: Found, kind: Kind) -> Any:
@@ -180,8 +158,10 @@ def _counts(c: Found, kind: Kind) -> Any:
     return np.bincount(np.round(c[kind].guesses.fractions * c.n).astype(int).ravel())
 
 
-def _most_get_nothing(c: Found, kind: Kind) -> list[Truth]:
-    return [above(_empty(c[kind]), 0.5), bool(_counts(c, kind).argmax() == 0)]
+def _most_get_nothing(c: Found, kind: Kind) -> list[Check]:
+    often = int(_counts(c, kind).argmax())
+    return [check(f"{kind}, classes that get nothing", _empty(c[kind]), above=0.5),
+            Check(f"{kind}, most frequent count", "0", often == 0, str(often))]  # fmt: skip
 
 
 def _fig12_chart(c: Found) -> dict[str, Any]:
@@ -189,7 +169,7 @@ def _fig12_chart(c: Found) -> dict[str, Any]:
     return {"laws": fg.figures.panels_chart(
         [_panel(c, kind) for kind in KINDS],
         title=stated(
-            all_of(check for one in c.every for check in _most_get_nothing(one, RELU)),
+            all_of(found.truth for one in c.every for found in _most_get_nothing(one, RELU)),
             f"Of a hundred classes, ReLU with max-pooling never guesses {relu:.0f} %, tanh with average-pooling "
             f"{tanh:.0f} %",
             f"A hundred classes: {tanh:.0f} % get nothing with tanh and average-pooling, {relu:.0f} % with ReLU and "
@@ -221,77 +201,52 @@ fig12 = measured(
     full=[dict(kernel=9, n=400, inits=20), dict(kernel=5, n=300, inits=30)],
     cells=lambda c: _cnn_b(c, "cifar100:test", 100),
     rows=lambda c, kind: {"kernel": c.kernel, "empty": _empty(c[kind]).value, "empty_error": _empty(c[kind]).error},
-    tests=[Tested(
-        "I15",
-        "ReLU with max-pooling: over half of the classes get no guess, and 0 is the most frequent count; without a "
-        "limit the same for tanh with average-pooling",
-        lambda c: "; ".join(
-            f"{kind}, kernel {c.kernel}: {_empty(m)} of classes get nothing (coin flips {(1 - 1 / 100) ** c.n:.3f}), "
-            f"largest {largest(m)}"
-            for kind, m in c.cells.items()
-        ),
-        lambda c: _most_get_nothing(c, RELU),
-        within=lambda c: _most_get_nothing(c, TANH),
+    tests=[Claim(
+        "I15", "a hundred classes", lambda c: _most_get_nothing(c, RELU),
+        within=lambda c: _most_get_nothing(c, TANH), each="kernel {kernel}",
         limit="with tanh and average-pooling fewer than half of the classes go empty, or 0 is not the most frequent "
         "count",
+        also=lambda c: f"coin flips leave {(1 - 1 / 100) ** c.n:.3f} of the classes empty",
     )],
     charts=_fig12_chart,
     notes=["Images of CIFAR-100's test split, as many of it as are at hand (version 1 of this item took CIFAR-10's)."],
 )  # fmt: skip
 
 
-@item(
-    "igb/fig13",
-    "ResNet and vision transformer before training",
-    claims=("I16",),
-    where="IGB Fig 13",
-    needs=("cifar10",),
-    packages=("transformers",),
+MODELS: dict[str, Callable[[], Any]] = {
+    "ResNet34": lambda: networks.resnet((3, 4, 6, 3), (64, 128, 256, 512), 10),
+    "ViT, width 192, 12 blocks": lambda: networks.vit(192, 12, 10),
+    "ResNet10": lambda: networks.resnet((1, 1, 1, 1), (32, 64, 128, 256), 10),
+    "ViT, width 128, 4 blocks": lambda: networks.vit(128, 4, 10),
+}
+
+
+def _fig13_cells(c: Found) -> dict[Any, Cell]:
+    x = c.run.data("cifar10:test", points=c.n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # transformers warns about its own future while it is imported
+        return {name: Cell(MODELS[name](), x, name=name) for name in c.models}
+
+
+fig13 = measured(
+    "igb/fig13", "ResNet and vision transformer before training", "IGB Fig 13",
+    needs=("cifar10",), packages=("transformers",), seconds=(14, 110),
     about="{models} (stand-ins: ResNet10 with blocks 1, 1, 1, 1 of 32 to 256 channels; ViTs of patch 4, the narrower "
     "one with 4 blocks), own initialization (Hugging Face), BatchNorm on the batch; {n} CIFAR-10 images, {inits} "
     "networks each.",
     quick=dict(models=("ResNet10", "ViT, width 128, 4 blocks"), n=80, inits=20),
-    full=dict(
-        models=("ResNet34", "ViT, width 192, 12 blocks", "ResNet10", "ViT, width 128, 4 blocks"), n=100, inits=20
-    ),
-    seconds=(14, 110),
-)
-def fig13(run: Run) -> Outcome:
-    """I16: the average largest fraction is above that of coin flips."""
-    n, inits, chosen = run.take("n inits models")
-    x = run.data("cifar10:test", points=n)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # transformers warns about its own future while it is imported
-        makers: dict[str, Callable[[], Any]] = {
-            "ResNet34": lambda: networks.resnet((3, 4, 6, 3), (64, 128, 256, 512), 10),
-            "ViT, width 192, 12 blocks": lambda: networks.vit(192, 12, 10),
-            "ResNet10": lambda: networks.resnet((1, 1, 1, 1), (32, 64, 128, 256), 10),
-            "ViT, width 128, 4 blocks": lambda: networks.vit(128, 4, 10),
-        }
-        models = {name: makers[name]() for name in chosen}
-        found = {
-            name: run.measure(make, x, name=name, inits=inits, probe="output", label=name)
-            for name, make in models.items()
-        }
-    flips = coin_flips(10, n)
-    chart = fg.figures.panels_chart(
-        [law_panel(name, m, bins=25, note=f"average largest fraction {largest(m)}") for name, m in found.items()],
-        title='Guesses of residual networks and transformers before training',
-        subtitle=[f"All guess fractions of {inits} untrained networks on {n} CIFAR-10 images, ten classes. Coin "
-        f"flips would give the largest class {100 * flips:.0f} %."],
+    full=dict(models=tuple(MODELS), n=100, inits=20),
+    cells=_fig13_cells,
+    tests=[Claim("I16", "average largest of ten fractions", lambda c: [
+        check(name, largest(m), above=coin_flips(10, c.n), by=ROOM, than="coin flips") for name, m in c.cells.items()
+    ])],
+    charts=lambda c: {"laws": fg.figures.panels_chart(
+        [law_panel(name, m, bins=25, note=f"average largest fraction {largest(m)}") for name, m in c.cells.items()],
+        title="Guesses of residual networks and transformers before training",
+        subtitle=[f"All guess fractions of {c.inits} untrained networks on {c.n} CIFAR-10 images, ten classes. Coin "
+                  f"flips would give the largest class {100 * coin_flips(10, c.n):.0f} %."],
         columns=2, width=320,
-    )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I16",
-                f"the average largest of ten fractions is over {ROOM} above coin flips for each network",
-                "; ".join(f"{name} {largest(m)}" for name, m in found.items()) + f"; coin flips {flips:.3f}",
-                [above(largest(m), flips, by=ROOM) for m in found.values()],
-            )
-        ],
-        {"laws": columns([row(name, m) for name, m in found.items()])},
-        {"laws": chart},
-        ["Quick runs use smaller stand-ins; the full setting shows both sizes."],
-        holds={"laws": Holds("Residual networks and transformers prefer a few classes before training, too")},
-    )
+    )},
+    holds={"laws": Holds("Residual networks and transformers prefer a few classes before training, too")},
+    notes=["Quick runs use smaller stand-ins; the full setting shows both sizes."],
+)  # fmt: skip

@@ -19,7 +19,7 @@ from firstguess_papers.charts import measured as measured_points
 from firstguess_papers.charts import predicted as predicted_line
 from firstguess_papers.image_networks import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same
+from firstguess_papers.judging import Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.running import Run
 from firstguess_papers.training_charts import Line, arms_chart, by_class
@@ -84,18 +84,22 @@ def network_of(run: Run) -> Convolutional:
     return Convolutional(*NETWORKS[words], words)
 
 
+TANH, RELU = KINDS
+
+
 def split(arm: Arm, step: int) -> Number:
     """How far the recall of the class favoured at the start is above the other's."""
     return arm.at("gap", step)
 
 
-def judged_small(biased: Arm, even: Arm, step: int) -> list[Truth]:
+def judged_small(biased: Arm, even: Arm, step: int) -> list[Check]:
     """I17 itself: with bias recalls part and the other class's stays low for long, without they coincide."""
+    low = f"{RELU}, steps with the other class's recall below {LOW}"
     return [
-        above(split(biased, step), GAP),
-        above(biased.steps_to("others", LOW, least=True), LONG),
-        below(split(even, step), GAP),
-        below(split(even, 0), GAP),
+        check(f"{RELU}, gap", split(biased, step), above=GAP),
+        check(low, biased.steps_to("others", LOW, least=True), above=LONG),
+        check(f"{TANH}, gap", split(even, step), below=GAP),
+        check(f"{TANH}, gap at the start", split(even, 0), below=GAP),
     ]
 
 
@@ -103,9 +107,6 @@ def learned_half(arm: Arm) -> Number:
     """Steps until the accuracy of a network is half-way from one half to what the arm ends with on average."""
     end = arm.at("accuracy", arm.last).value
     return arm.steps_to("accuracy", 0.5 + 0.5 * (end - 0.5), least=True)
-
-
-TANH, RELU = KINDS
 
 
 def _cells_small(c: Found) -> dict[Any, Training]:
@@ -136,24 +137,15 @@ def _quantities_small(c: Found) -> dict[str, Any]:
 
 
 def _entry(c: Found) -> Entry:
-    long, again = above(c.low, c.learned), [above(c.slower, GAP), above(c.kaiming, GAP)]
-    reasons = {
-        "it does not last: the bias is absorbed before half of the accuracy is there": long,
-        "at another rate or with Kaiming weights the recalls do not part as far": all_of(again),
-    }
-    return entry(
-        "I17",
-        f"CNN-A, ReLU + max-pool: one predicted time constant into training recalls differ by over {GAP}, and the "
-        f"other class's is below {LOW} for over {LONG:.0f} steps; tanh + average-pool: less than {GAP} at both steps. "
-        "Without a limit: it is low until half of the accuracy is there; also at a lower rate and with Kaiming weights",
-        f"step {c.at} (one predicted time constant): gap {split(c.biased, c.at)} with bias, {split(c.even, c.at)} "
-        f"without (start: {split(c.biased, 0)} and {split(c.even, 0)}); the other class's recall is below {LOW} for "
-        f"{c.low} steps, half of the accuracy is there after {c.learned}; gaps at {c.lower:g}: {c.slower}, with "
-        f"Kaiming weights at {c.other:.2g}: {c.kaiming}",
+    again = {f"{RELU} at {c.lower:g}, gap": c.slower, f"{RELU} with Kaiming weights at {c.other:.2g}, gap": c.kaiming}
+    return claimed(
+        "I17", f"CNN-A, gap of recalls one predicted time constant into training (step {c.at})",
         judged_small(c.biased, c.even, c.at),
-        within=[long, *again],
-        limit="; ".join(text for text, check in reasons.items() if check is False),
-    )
+        within=[check("steps with the other class's recall low", c.low, above=c.learned,
+                      than="those to half of the accuracy"), *each(again, above=GAP)],
+        limit="it does not last until half of the accuracy is there, or not at another rate or with Kaiming weights",
+        also=f"gap at the start {split(c.biased, 0)} with bias",
+    )  # fmt: skip
 
 
 def _chart_small(c: Found) -> Chart:
@@ -197,15 +189,8 @@ fig14 = measured(
 )  # fmt: skip
 
 
-FACTORS_LARGE = (
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    1.5,
-    1.9,
-    3.0,
-)  # learning rates by 2κ/λ_b; from 2 on (4κ/λ_b) nothing is predicted
+# learning rates by 2κ/λ_b; from 2 on (4κ/λ_b) nothing is predicted
+FACTORS_LARGE = (0.25, 0.5, 0.75, 1.0, 1.5, 1.9, 3.0)
 _BELOW, _BETWEEN, _BEYOND = 0.5, 1.5, 3.0  # those that are judged
 _NET = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 _ONE_IN = 10  # points of the rarer class, where classes are not even
@@ -220,18 +205,21 @@ def handed(arm: Arm, *, last: int | None = None) -> Number:
     return arm.number(counts)
 
 
-def judged_large(biased: Arm, even: Arm) -> list[Truth]:
+def judged_large(biased: Arm, even: Arm) -> list[Check]:
     """I18 itself: with bias a network hands over more than once, and more often than without."""
-    return [above(handed(biased), 1.0), above(handed(biased), handed(even))]
+    return [
+        check("with bias", handed(biased), above=1.0),
+        check("with bias", handed(biased), above=handed(even), than="without"),
+    ]
 
 
-def thresholds(counts: dict[float, Number], late: dict[float, Number]) -> list[Truth]:
+def thresholds(counts: dict[float, Number], late: dict[float, Number]) -> list[Check]:
     """Theory's: none at half of 2κ/λ_b; at 1.5 of it there are some, and they end; beyond 4κ/λ_b they last."""
     return [
-        below(counts[_BELOW], 0.5),
-        above(counts[_BETWEEN], 0.5),
-        below(late[_BETWEEN], 1.0),
-        above(late[_BEYOND], 1.0),
+        check(f"× {_BELOW:g}", counts[_BELOW], below=0.5),
+        check(f"× {_BETWEEN:g}", counts[_BETWEEN], above=0.5),
+        check(f"× {_BETWEEN:g}, in the last {_LATE} steps", late[_BETWEEN], below=1.0),
+        check(f"× {_BEYOND:g}, in the last {_LATE} steps", late[_BEYOND], above=1.0),
     ]
 
 
@@ -271,46 +259,29 @@ def _quantities_large(c: Found) -> dict[str, Any]:
 def _cnn_entry(c: Found) -> Entry:
     biased, even, imbalanced, faster = c.cnn
     ratios = {kind: c.lr / c.modes[kind].overshoot.value for kind in KINDS}
-    return entry(
-        "I18",
-        "CNN-A at a large rate: networks with bias (ReLU + max-pool) hand over more than once on average, and more "
-        "often than without (tanh + average-pool). Without a limit: so do networks without bias on imbalanced data "
-        "(9 to 1)",
-        f"hand-overs in {biased.last} steps: {handed(biased)} with bias ({len(biased.diverged)} of {biased.networks} "
-        f"diverged), {handed(even)} without, {handed(imbalanced)} without on imbalanced data; the rate is "
-        f"{ratios[RELU]:.2g} and {ratios[TANH]:.2g} times the predicted 2κ/λ_b. Without bias on imbalanced data at as "
-        f"many times its own threshold: {handed(faster)}",
+    return claimed(
+        "I18", f"CNN-A at a large rate, hand-overs of a network in {biased.last} steps ({RELU} has bias, {TANH} none)",
         judged_large(biased, even),
-        within=[above(handed(imbalanced), 1.0)],
+        within=[check("without, on imbalanced data (9 to 1)", handed(imbalanced), above=1.0)],
         limit="imbalance alone does not do it at this rate: what decides is 2κ/λ_b, and without bias λ_b is small",
-    )
+        also=f"{len(biased.diverged)} of {biased.networks} with bias diverged; the rate is {ratios[RELU]:.2g} and "
+        f"{ratios[TANH]:.2g} times the predicted 2κ/λ_b. Without bias on imbalanced data at as many times its own "
+        f"threshold: {handed(faster)}",
+    )  # fmt: skip
 
 
 def _mlp_entry(c: Found) -> Entry:
-    counts = {factor: handed(arm) for factor, arm in c.mlps.items()}
     late = {factor: handed(arm, last=_LATE) for factor, arm in c.mlps.items()}
-    checks = thresholds(counts, late)
-    reasons = (
-        f"there are hand-overs at {_BELOW:g} of the threshold already",
-        f"there are hardly any at {_BETWEEN:g} of it",
-        f"at {_BETWEEN:g} of it they do not end",
-        "beyond 4κ/λ_b they end, too: the network leaves its kernel for a flatter place",
-    )
-    said = "; ".join(
-        f"× {f:g}: {counts[f]}" + (f" (predicted {handed(c.forecasts[f])})" if f in c.forecasts else "")
-        for f in FACTORS_LARGE
+    checks = thresholds({factor: handed(arm) for factor, arm in c.mlps.items()}, late)
+    known = ", ".join(f"{handed(arm)} at × {f:g}" for f, arm in c.forecasts.items())
+    return claimed(
+        "I18", f"the thresholds of theory.md (17) on an MLP, hand-overs in {c.steps} steps at multiples of 2κ/λ_b: "
+        "they begin at 1, and last for ever from 2 on",
+        checks[:2], within=checks[2:],
+        limit="they do not end between the thresholds, or end beyond both (the network leaves its kernel for a flatter "
+        "place)",
+        also=f"2κ/λ_b = {c.unit:.3g}; predicted {known}",
     )  # fmt: skip
-    return entry(
-        "I18",
-        f"the thresholds of theory.md (17) on an MLP: at {_BELOW:g} times 2κ/λ_b less than 0.5 hand-overs a network, "
-        f"at {_BETWEEN:g} times more; without a limit these end (less than 1 in the last {_LATE} steps), and at "
-        f"{_BEYOND:g} times, beyond 4κ/λ_b, they do not",
-        f"2κ/λ_b = {c.unit:.3g}; hand-overs in {c.steps} steps: {said}; in the last {_LATE}: {late[_BETWEEN]} at × "
-        f"{_BETWEEN:g}, {late[_BEYOND]} at × {_BEYOND:g}",
-        checks[:2],
-        within=checks[2:],
-        limit="; ".join(text for text, check in zip(reasons, checks, strict=True) if check is False),
-    )
 
 
 def _curves_chart(c: Found) -> Any:
@@ -401,6 +372,7 @@ ARMS: dict[str, tuple[str, Any]] = {
     "ReLU, even starts": (_RELU, "even"),
     "ReLU minus its mean": (_EVEN, "any"),
 }
+BIASED, EVEN, OTHER = ARMS
 FACTORS_WINDOW = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0)  # learning rates by ReLU's 2κ/λ_b
 GOOD = 0.9  # of the way from chance to the best rate's accuracy: rates that get there are good
 CHANCE = 0.5
@@ -446,22 +418,19 @@ def best(arms: Mapping[float, Arm]) -> float:
     return max(arms, key=lambda f: float(np.nan_to_num(arms[f].values("test accuracy", arms[f].last), nan=0.5).mean()))
 
 
-def ends(
-    biased: Mapping[float, Arm], even: Mapping[float, Arm]
-) -> tuple[dict[str, tuple[Number, Number]], list[Truth]]:
-    """I25: held-out accuracy and the gap between classes at the end, each at its own best rate; whether they agree."""
+def ends(biased: Mapping[float, Arm], even: Mapping[float, Arm]) -> list[Check]:
+    """I25: held-out accuracy and the gap between classes at the end, each at its own best rate."""
     one, two = biased[best(biased)], even[best(even)]
-    found = {what: (one.at(what, one.last), two.at(what, two.last)) for what in ("test accuracy", "test gap")}
-    return found, [same(*found["test accuracy"], room=_ALIKE), same(*found["test gap"], room=_GAP)]
+    return [
+        check(f"{what} from biased starts", one.at(what, one.last), near=two.at(what, two.last), room=room,
+              than="that from even ones")
+        for what, room in (("test accuracy", _ALIKE), ("test gap", _GAP))
+    ]  # fmt: skip
 
 
-def narrower(widths: Mapping[str, Number]) -> list[Truth]:
+def narrower(widths: Mapping[str, Number], when: str = "at the end") -> list[Check]:
     """I26: narrower with bias than in the network without; and than in the same network from even starts."""
-    biased, even, other = (widths[name] for name in ARMS)
-    return [above(other, biased), above(even, biased)]
-
-
-BIASED, EVEN, OTHER = ARMS
+    return [check(f"{BIASED}, {when}", widths[BIASED], below=widths[name], than=name) for name in (OTHER, EVEN)]
 
 
 def _cells_window(c: Found) -> dict[Any, Training]:
@@ -491,35 +460,20 @@ def _quantities_window(c: Found) -> dict[str, Any]:
 
 
 def _judge(c: Found) -> list[Entry]:
-    numbers, (alike, no_gap) = ends(c.rates[BIASED], c.rates[EVEN])
-    accuracy, gap = numbers["test accuracy"], numbers["test gap"]
-    (narrow, start_matters), earlier = narrower(c.widths), narrower(c.early)[0]
-    reasons = {
-        "of the same network, even starts have no wider window: it belongs to the network, not to its start":
-        start_matters,
-        f"after {c.sooner} steps it is not narrower": earlier,
-    }  # fmt: skip
+    alike, no_gap = ends(c.rates[BIASED], c.rates[EVEN])
+    narrow, start_matters = narrower(c.widths)
     return [
-        entry(
-            "I25",
-            f"held-out accuracy at the end, at the best rate: the same within {_ALIKE} from biased and from even "
-            f"starts of one network; without a limit also the gap between classes, within {_GAP}",
-            f"accuracy {accuracy[0]} (biased), {accuracy[1]} (even); favoured − other class {gap[0]} and {gap[1]}",
-            [alike],
-            within=[no_gap],
+        claimed(
+            "I25", "held out, at the end, at the best rate of starts of one network", [alike], within=[no_gap],
             limit="a gap between the classes stays on held-out points",
         ),
-        entry(
-            "I26",
-            f"the window (rates that end within {GOOD:.0%} of the way from chance to the best) is narrower with "
-            "bias than in the same network with ReLU minus its mean; without a limit also after half of the steps, "
-            "and narrower from biased than from even starts of one network",
-            "; ".join(f"{n}: {c.widths[n]} decades (after {c.sooner} steps {c.early[n]})" for n in ARMS),
-            [narrow],
-            within=[start_matters, earlier],
-            limit="; ".join(text for text, check in reasons.items() if check is False),
+        claimed(
+            "I26", f"the window, in decades: rates that end within {GOOD:.0%} of the way from chance to the best",
+            [narrow], within=[start_matters, narrower(c.early, f"after {c.sooner} steps")[0]],
+            limit="it belongs to the network, not to its start, or is no narrower earlier",
+            also=f"after {c.sooner} steps: " + ", ".join(f"{n} {c.early[n]}" for n in ARMS),
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _chart_window(c: Found) -> Any:

@@ -8,14 +8,18 @@ themselves uncertain). A verdict follows from checks alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from firstguess_papers.items import Entry, Verdict
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Truth: TypeAlias = bool | None
 SIGMAS = 4.0
+MANY = 12  # checks that are named in a statement, at most
 UNDECIDED = "beyond that, the errors of this run are too large to decide"  # a limit that nothing is known about
 
 
@@ -26,7 +30,7 @@ class Number(NamedTuple):
     error: float = 0.0
 
     def __str__(self) -> str:
-        return pm(self.value, self.error)
+        return "unknown" if math.isnan(self.value) else pm(self.value, self.error)
 
     def __sub__(self, other: Number) -> Number:
         return Number(self.value - other.value, math.hypot(self.error, other.error))
@@ -35,6 +39,30 @@ class Number(NamedTuple):
         """The ratio, with the error to first order."""
         ratio = self.value / other.value
         return Number(ratio, math.hypot(self.error / other.value, ratio * other.error / other.value))
+
+
+UNKNOWN = Number(math.nan, math.nan)  # what was not found: nothing is decided by it
+
+
+def average(values: NDArray[Any]) -> Number:
+    """Mean and its standard error, of one value a network."""
+    return Number(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+
+
+def root(square: Number) -> Number:
+    """√, with the error to first order (0 where there is nothing).
+
+    >>> root(Number(0.04, 0.002))
+    Number(value=0.2, error=0.005)
+    """
+    value = math.sqrt(square.value)
+    return Number(value, square.error / (2 * value) if value else 0.0)
+
+
+def proportion(inside: NDArray[Any]) -> Number:
+    """The share of networks of which it is true, with its binomial error (at least that of one)."""
+    p, n = float(inside.mean()), len(inside)
+    return Number(p, math.sqrt(max(p * (1 - p), 1 / n) / n))
 
 
 def pm(value: float, error: float = 0.0) -> str:
@@ -158,43 +186,52 @@ def entry(
 
 @dataclass(frozen=True)
 class Check:
-    """A named number, what is asked of it, and the answer: an entry's texts and its verdict are made of these."""
+    """A named number, what is asked of it, and the answer: an entry's texts and its verdict are made of these.
+
+    `fails` names those of several numbers that fail.
+    """
 
     name: str
     asked: str
     truth: Truth
     found: str
+    fails: str = ""
 
 
-Numbers: TypeAlias = Number | Sequence[Number]
+Numbers: TypeAlias = Number | float | Sequence[Number | float]
 
 
 def check(
     name: str,
     found: Numbers,
     *,
-    above: Numbers | float | None = None,
-    below: Numbers | float | None = None,
-    near: Numbers | float | None = None,
+    above: Numbers | None = None,
+    below: Numbers | None = None,
+    near: Numbers | None = None,
     by: float = 0.0,
     room: float | Sequence[float] = 0.0,
     than: str = "",
+    at: Iterable[object] = (),
+    decided: bool = True,
 ) -> Check:
     """Asks one thing of a number, or of each of several: to be `above` or `below` another, or `near` it within `room`.
 
-    `than` names the other, where it is no constant, or all that is asked ("within 10 % of theory").
+    `than` names the other, where it is no constant, or all that is asked ("within 10 % of theory"). `at` names each of
+    several numbers: a few are all said, of many the one that is worst, and those that fail. What is not `decided` for
+    another reason than its errors is said all the same.
 
     >>> check("layer 2", Number(0.33, 0.01), above=0.1)
-    Check(name='layer 2', asked='above 0.1', truth=True, found='0.330 ± 0.010')
-    >>> check("tanh", [Number(0.01, 0.004), Number(0.3, 0.01)], near=0.0, room=0.02).truth
-    False
+    Check(name='layer 2', asked='above 0.1', truth=True, found='0.330 ± 0.010', fails='')
+    >>> found = check("tanh", [Number(0.01, 0.004), Number(0.3, 0.01)], near=0.0, room=0.02, at=["shallow", "deep"])
+    >>> found.truth, found.found, found.fails
+    (False, '0.0100 ± 0.0040 (shallow), 0.300 ± 0.010 (deep)', 'deep')
     """
-    many = [found] if isinstance(found, Number) else list(found)
+    many = [Number(one) if not isinstance(one, Number) else one for one in _several(found)]
     other = next(one for one in (above, below, near, 0.0) if one is not None)
-    others = [other] * len(many) if isinstance(other, (Number, float, int)) else list(other)
+    others = _several(other) * (len(many) if isinstance(other, (Number, float, int)) else 1)
     word = than or (f"{other:.4g}" if isinstance(other, (float, int)) else "the other")
+    rooms = [room] * len(many) if isinstance(room, (float, int)) else list(room)
     if near is not None:
-        rooms = [room] * len(many) if isinstance(room, (float, int)) else list(room)
         truths = [same(one, two, room=size) for one, two, size in zip(many, others, rooms, strict=True)]
         asked = (
             than if than.startswith("within") or not isinstance(room, (float, int)) else f"within {room:.3g} of {word}"
@@ -203,25 +240,62 @@ def check(
         rule = _above if above is not None else _below
         truths = [rule(one, two, by=by) for one, two in zip(many, others, strict=True)]
         asked = f"{'above' if above is not None else 'below'} {word}" + (f" by {by:g}" if by else "")
-    said = _listed(many)
-    if than and (isinstance(other, Number) or not isinstance(other, (float, int))):
-        said += f" against {_listed(others if others != others[:1] * len(others) else others[:1])}"
-    elif than and isinstance(other, (float, int)):
-        said += f" against {other:.4g}"
-    return Check(name, asked, all_of(truths), said)
+    labels = [str(one) for one in at]
+    if labels:
+        alike = isinstance(other, (Number, float, int))
+        against = [f" against {_text(two)}" if than and not alike else "" for two in others]
+        each = [f"{_text(one)}{two} ({label})" for one, two, label in zip(many, against, labels, strict=True)]
+        sign = 0 if near is not None else 1 if above is not None else -1
+        far = [_away(one, two, sign) - size for one, two, size in zip(many, others, rooms, strict=True)]
+        said = ", ".join(each) if len(each) < 7 else f"at worst {each[far.index(max(far))]}"
+        said += f", against {_text(others[0])}" if than and alike else ""
+    else:
+        said = _listed(many)
+        if than:
+            said += f" against {_listed(others if others != others[:1] * len(others) else others[:1])}"
+    wrong = [label for label, truth in zip(labels, truths, strict=bool(labels)) if truth is False]
+    return Check(name, asked, all_of(truths) if decided else None, said, ", ".join(wrong))
 
 
 _above, _below = above, below
 
 
+def each(found: Mapping[str, Numbers], **asked: Any) -> list[Check]:
+    """The same asked of several numbers, by name.
+
+    >>> [one.truth for one in each({"ReLU": Number(0.3, 0.01), "tanh": UNKNOWN}, above=0.1)]
+    [True, None]
+    """
+    return [check(name, one, **asked) for name, one in found.items()]
+
+
+def _several(numbers: Numbers) -> list[Number | float]:
+    return [numbers] if isinstance(numbers, (Number, float, int)) else list(numbers)
+
+
+def _away(one: Number, other: Number | float, sign: int) -> float:
+    """How far a number is on the wrong side of another, or (sign 0) from it."""
+    rest = one.value - (other.value if isinstance(other, Number) else other)
+    return -math.inf if math.isnan(rest) else abs(rest) if sign == 0 else -sign * rest
+
+
+def _text(number: Number | float) -> str:
+    return str(number) if isinstance(number, Number) else f"{number:.4g}"
+
+
 def _listed(numbers: Sequence[Number | float]) -> str:
     """All of a few numbers, the ends of many."""
-    texts = [str(n) if isinstance(n, Number) else f"{n:.4g}" for n in numbers]
+    texts = [_text(n) for n in numbers]
     return ", ".join(texts) if len(texts) < 4 else f"{texts[0]} → {texts[-1]}"
 
 
+def surely(one: Check) -> Check:
+    """The check with no third answer: not decided is no."""
+    return replace(one, truth=one.truth is True)
+
+
 def asked(checks: Iterable[Check]) -> str:
-    """What the checks ask, those that ask the same together.
+    """What the checks ask, those that ask the same together; more than `MANY` of these are counted, not named.
 
     >>> asked([check("ReLU", Number(1, 0), above=0.1), check("GELU", Number(1, 0), above=0.1)])
     'ReLU, GELU above 0.1'
@@ -229,30 +303,39 @@ def asked(checks: Iterable[Check]) -> str:
     names: dict[str, list[str]] = {}
     for one in checks:
         names.setdefault(one.asked, []).append(one.name)
-    return "; ".join(f"{together(own)} {rule}" for rule, own in names.items())
+    return "; ".join(
+        f"{together(own) if len(own) <= MANY else f'each of {len(own)}'} {rule}" for rule, own in names.items()
+    )
 
 
 def together(names: Iterable[str]) -> str:
-    """Names in one list; those that end alike share their end.
+    """Names in one list; those that end alike share their end, or those that begin alike their beginning.
 
     >>> together(["ReLU, one layer", "GELU, one layer", "tanh", "tanh, one layer"])
     'one layer (ReLU, GELU, tanh), tanh'
+    >>> together(["ReLU, 1 layer", "ReLU, 3 layers"])
+    'ReLU (1 layer, 3 layers)'
     """
-    ends: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        first, comma, end = name.partition(", ")
-        ends.setdefault(end if comma else "", []).append(first)
+    parts = [name.partition(", ")[::2] for name in dict.fromkeys(names)]
+    shared, other = (0, 1) if len({first for first, _ in parts}) < len({end for _, end in parts}) else (1, 0)
+    groups: dict[str, list[str]] = {}
+    for part in parts:
+        groups.setdefault(part[shared], []).append(part[other])
     return ", ".join(
-        f"{end} ({', '.join(own)})"
-        if end and len(own) > 1
-        else ", ".join(f"{first}, {end}" if end else first for first in own)
-        for end, own in ends.items()
+        f"{common} ({', '.join(own)})"
+        if common and len(own) > 1 and all(own)
+        else ", ".join(", ".join(filter(None, (common, one) if shared == 0 else (one, common))) for one in own)
+        for common, own in groups.items()
     )
 
 
 def failing(checks: Iterable[Check]) -> str:
-    """Names of the checks that fail."""
-    return together(one.name for one in checks if one.truth is False)
+    """Names of the checks that fail, and of the numbers of each that do."""
+    wrong = [one for one in checks if one.truth is False]
+    return "; ".join(
+        [*([plain] if (plain := together(one.name for one in wrong if not one.fails)) else [])]
+        + [f"{one.name} ({one.fails})" for one in wrong if one.fails]
+    )
 
 
 def claimed(
@@ -277,7 +360,8 @@ def claimed(
     ('γ of hidden layers: layer 1 within 0.02 of 0', 'layer 1: 0.100 ± 0.010', 'does not hold', 'not so: layer 1')
     """
     core, beyond = list(must), list(within)
-    measured = dict.fromkeys(f"{one.name}: {one.found}" for one in (*core, *beyond))
+    said = dict.fromkeys(f"{one.name}: {one.found}" for one in (*core, *beyond))
+    measured = [text for text in said if not any(other.startswith(f"{text} ") for other in said)]
     return entry(
         claim,
         f"{about}: {asked(core)}" + (f"; without a limit {asked(beyond)}" if beyond else ""),

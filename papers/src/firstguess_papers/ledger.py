@@ -7,11 +7,12 @@ from pathlib import Path
 
 from firstguess_papers import opening, records, registry, revisions
 from firstguess_papers.items import PAPERS, Item
-from firstguess_papers.opening import Shown, cell, said
+from firstguess_papers.opening import Shown, cell, cut, said
 from firstguess_papers.provenance import UNCOMMITTED
 from firstguess_papers.records import Record
 
 _PIXELS = 1400
+_MEASURED = 200  # characters of an entry's numbers that a page shows
 _HEAD = """# What holds: the claims of the three papers, measured
 
 Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
@@ -26,6 +27,7 @@ _LEGEND = """
 - **not tested**: no item ran, or its errors were too large to decide.
 - **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
 """
+_WHOLE = "\nWhere a list of numbers ends in …, the rest is in the item's file in `docs/NAME/records`."
 _CHANGED = "# Checks and sizes that were changed after a first look\n\nThose verdicts are less than blind.\n"
 
 
@@ -85,7 +87,7 @@ def pages(
         own = opening.beyond(shown) if paper == "beyond" else opening.claims(paper, shown)
         parts = [f"# {title}", f"\n[All papers](../{name}.md)", *own, *opening.findings(paper, shown)]
         of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
-        parts += ["\n# Items"] if of_paper else []
+        parts += ["\n# Items", _WHOLE.replace("NAME", name)] if of_paper else []
         made[f"{name}/{paper}.md"] = parts + [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
     made[f"{name}/changed.md"] = [_CHANGED, *revisions.lines()]
     return {file: "\n".join(parts).rstrip() + "\n" for file, parts in made.items()}
@@ -124,7 +126,8 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     lines += ["", "| claim | tested | measured | verdict |", "|---|---|---|---|"]
     for entry in record.entries:
         why = f": {said(entry)}" if entry.why else ""
-        cells = (entry.claim, cell(entry.statement), cell(entry.measured), f"**{entry.verdict}**{cell(why)}")
+        measured = cut(entry.measured, _MEASURED)
+        cells = (entry.claim, cell(entry.statement), cell(measured), f"**{entry.verdict}**{cell(why)}")
         lines.append(f"| {' | '.join(cells)} |")
     lines += [line for note in record.notes for line in ("", f"Note: {note}")]
     return "\n".join(lines)

@@ -1,18 +1,19 @@
 """Items that are data: a sweep of measurements, quantities of it, checks, a sentence and charts.
 
 Sizes say how large; `cells` which networks on which data; `quantities` what is read off them, or computed in other
-pieces; a `Tested` (or `judge`) which checks decide a claim. Settings, keys, table, measured text, verdicts and titles
+pieces; a `Claim` (or `judge`) which checks decide a claim. Settings, keys, table, measured text, verdicts and titles
 follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from firstguess import InvalidInput
 from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, Table, item
-from firstguess_papers.judging import Truth, entry
+from firstguess_papers.judging import Check, claimed
 from firstguess_papers.tables import columns, row
 from firstguess_papers.training_pieces import Arm, predicted, trained
 
@@ -64,6 +65,13 @@ class Found:
         self.predictions: dict[Any, Arm] = {}  # of those that are trained
         every.append(self)
 
+    def learn(self, quantities: Mapping[str, Any]) -> None:
+        """Add quantities; a name that is one of ours already would never be found."""
+        taken = [name for name in quantities if name in vars(self) or hasattr(type(self), name)]
+        if taken:
+            raise InvalidInput("other names for quantities", got=", ".join(taken), where=self.run.item.id)
+        self.known |= quantities
+
     def blob(self, points: int, dimensions: int) -> Data:
         """Random data, the same for all that ask for these sizes."""
         from firstguess.data import blob
@@ -92,33 +100,32 @@ Words: TypeAlias = str | Callable[[Found], str]
 
 
 @dataclass(frozen=True)
-class Tested:
-    """One entry of the ledger. `must` are the checks that the claim needs, `within` those to hold without a limit.
+class Claim:
+    """One entry of the ledger by named checks, over all sets of sizes: statement, measured text and reason follow.
 
-    `said` is what was measured: a text with places for sizes and quantities ("γ = {gamma}"), once a set of sizes.
+    `each` tells the sets apart, where there are several. Other words as in `judging.claimed`.
     """
 
     claim: str
-    statement: Words
-    said: Words
-    must: Callable[[Found], Iterable[Truth]]
-    within: Callable[[Found], Iterable[Truth]] = lambda _: ()
-    limit: Words = ""
-    otherwise: Words = ""
+    about: Words
+    must: Callable[[Found], Iterable[Check]]
+    within: Callable[[Found], Iterable[Check]] = lambda _: ()
+    limit: Words = "not so"
+    otherwise: Words = "not so"
     headline: Words = ""
+    also: Words = ""
+    each: str = "width {width}"
 
     def entry(self, found: Sequence[Found]) -> Entry:
         """The verdict over all sets of sizes."""
-        return entry(
-            self.claim,
-            _text(self.statement, found[0]),
-            "; ".join(_text(self.said, one) for one in found),
-            [check for one in found for check in self.must(one)],
-            within=[check for one in found for check in self.within(one)],
-            limit=_text(self.limit, found[0]),
-            otherwise=_text(self.otherwise, found[0]),
-            headline=_text(self.headline, found[0]),
-        )
+
+        def checks(of: Callable[[Found], Iterable[Check]]) -> list[Check]:
+            named = [(one, f", {_text(self.each, one)}" if len(found) > 1 else "") for one in found]
+            return [replace(check, name=check.name + end) for one, end in named for check in of(one)]
+
+        words = {name: _text(getattr(self, name), found[0]) for name in ("limit", "otherwise", "headline", "also")}
+        about = _text(self.about, found[0])
+        return claimed(self.claim, about, checks(self.must), within=checks(self.within), **words)
 
 
 def _text(words: Words, found: Found) -> str:
@@ -136,7 +143,7 @@ def measured(
     charts: Callable[[Found], Mapping[str, Chart]],
     cells: Callable[[Found], Mapping[Any, Cell | Training]] = lambda _: {},
     quantities: Callable[[Found], Mapping[str, Any]] = lambda _: {},
-    tests: Sequence[Tested] = (),
+    tests: Sequence[Claim] = (),
     judge: Callable[[Found], Sequence[Entry]] = lambda _: (),
     claims: Sequence[str] = (),
     rows: Callable[..., Mapping[str, Any]] = lambda _, *key: {},
@@ -168,7 +175,7 @@ def measured(
                 given |= {"probe": "output", **(measure or {}), **cell.options}
                 found.cells[key] = run.measure(cell.what, cell.data, name=cell.name, label=shown, **given)
         for found in every:
-            found.known |= quantities(found)
+            found.learn(quantities(found))
         from firstguess import Measurement
 
         lines = [

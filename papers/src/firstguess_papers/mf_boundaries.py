@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 import firstguess as fg
-from firstguess import figures
 from firstguess_papers import library
-from firstguess_papers.charts import MARKS, lines, measured, predicted
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, below, entry, same
+from firstguess_papers.charts import MARKS, lines, predicted
+from firstguess_papers.charts import measured as points
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, average, check, claimed
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf_gradients import growth, stored_gradients
-from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, mf_settings, ratio, stored
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns, failing
+from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, mf_settings, ratio, sampled
 
 PLAIN = "plain tanh"
 BLOCKS = {
@@ -41,23 +41,17 @@ def judge_variances(late: Mapping[str, tuple[Number, Number]], whole: Mapping[st
     `whole`: the spread at the last layer over that at the first.
     """
     (center, _), (at_edge, _), (blown, spread) = (late[phase] for phase in PHASES)
-    return entry(
-        "M14",
-        "ReLU with biases: ordered, centers' variance settles (last layer over half depth: 1 within 0.15) and the "
-        "spread over data vanishes (below a tenth of the first layer's); at the edge centers' variance grows (last "
-        "layer over a quarter of the depth) while the spread falls; chaotic, both grow",
-        f"centers, last over half depth: ordered {center}, chaotic {blown}, over a quarter: edge {at_edge}; spread, "
-        f"last over first layer: ordered {whole[ORDERED]}, edge {whole[EDGE]}; chaotic, last over half depth: {spread}",
-        [
-            same(center, 1.0, room=0.15),
-            below(whole[ORDERED], 0.1),
-            above(at_edge, 1.0),
-            below(whole[EDGE], 1.0),
-            above(blown, 1.0),
-            above(spread, 1.0),
-        ],
+    half, first = "last layer over half the depth", "spread over data, last layer over the first"
+    return claimed(
+        "M14", "ReLU with biases",
+        [check(f"ordered, variance of centers, {half}", center, near=1.0, room=0.15),
+         check(f"ordered, {first}", whole[ORDERED], below=0.1),
+         check("edge, variance of centers, last layer over a quarter of the depth", at_edge, above=1.0),
+         check(f"edge, {first}", whole[EDGE], below=1.0),
+         check(f"chaotic, variance of centers, {half}", blown, above=1.0),
+         check(f"chaotic, spread over data, {half}", spread, above=1.0)],
         headline=f"spread over data, last over first layer: ordered {whole[ORDERED]}, edge {whole[EDGE]}",
-    )
+    )  # fmt: skip
 
 
 def judge_boundaries(
@@ -66,29 +60,18 @@ def judge_boundaries(
     """M14, second half: the weight variance of the edge by block (None: there is none), and gradients beside theory."""
     plain = edges[PLAIN]
     assert plain is not None
-    moved: dict[str, Truth] = {
-        name: edge is None or abs(edge / plain - 1) > MOVED for name, edge in edges.items() if name != PLAIN
-    }
-    agree: dict[str, Truth] = {
-        f"{name} at {m:g} ×": same(g, t, room=AGREE)
-        for name in found for m, g, t in zip(MULTIPLES, found[name], theory[name], strict=True)
-    }  # fmt: skip
-    crossing: list[Truth] = [below(found[PLAIN][0], 1.0), above(found[PLAIN][-1], 1.0)]
-    return entry(
-        "M14",
-        f"tanh with LayerNorm, BatchNorm (before, after) or a skip connection: the edge is moved by over "
-        f"{100 * MOVED:.0f} % of the weight variance, or gone (closed form); measured factors on gradients a layer are "
-        f"within {AGREE} of the closed form's at every weight variance, and plain networks' pass 1",
-        "edge at "
-        + ", ".join(f"{name} {'none' if edge is None else f'{edge:.4g}'}" for name, edge in edges.items())
-        + "; factors at 0.5 and 2 ×: "
-        + "; ".join(
-            f"{name} {g[0]}, {g[-1]} ({theory[name][0]:.3f}, {theory[name][-1]:.3f})" for name, g in found.items()
-        ),
-        [*moved.values(), *crossing, *agree.values()],
+    return claimed(
+        "M14", "tanh with norms or a skip connection, and its factors on gradients a layer",
+        [*(Check(f"{name}, edge", f"moved by over {100 * MOVED:.0f} % of the weight variance, or gone (closed form)",
+                 edge is None or abs(edge / plain - 1) > MOVED, "none" if edge is None else f"{edge:.4g}")
+           for name, edge in edges.items() if name != PLAIN),
+         check(f"{PLAIN}, factor at {MULTIPLES[0]:g} ×", found[PLAIN][0], below=1.0),
+         check(f"{PLAIN}, factor at {MULTIPLES[-1]:g} ×", found[PLAIN][-1], above=1.0),
+         *(check(name, found[name], near=theory[name], room=AGREE, than="the closed form's",
+                 at=[f"{m:g} ×" for m in MULTIPLES]) for name in found)],
         headline="edge at " + ", ".join(f"{name} {edge:.3g}" for name, edge in edges.items() if edge is not None),
-        otherwise=f"not moved: {failing(moved)}; not as the closed form says: {failing(agree)}",
-    )
+        also=f"edge of {PLAIN}: {plain:.4g}",
+    )  # fmt: skip
 
 
 def network(name: str, weight_var: float, depth: int) -> str:
@@ -116,78 +99,76 @@ def mean_growth(text: str, depth: int) -> float:
     return float(np.exp(np.log(factors[1:depth]).mean()))
 
 
-@item(
-    "mf/boundaries",
-    "ReLU's variances by phase; norms and skips move the boundaries",
+def _boundaries(c: Found) -> dict[str, Any]:
+    """Centers and spread by layer; the factor on gradients over the weight variance, by block."""
+    settings = [s for s in mf_settings() if s.name in PHASES]
+    stats = sampled(c, settings, c.depth)
+    late: dict[str, tuple[Number, Number]] = {}
+    whole: dict[str, Number] = {}
+    half = c.depth // 2
+    for i, s in enumerate(settings):
+        center, spread = stats[:, i, :, CENTER], stats[:, i, :, SPREAD]
+        since = c.depth // 4 if s.name == EDGE else half  # slow growth needs a longer way
+        late[s.name] = ratio(center[:, -1], center[:, since]), ratio(spread[:, -1], spread[:, half])
+        whole[s.name] = ratio(spread[:, -1], spread[:, 1])
+    edges = {name: edge_of(block) for name, block in BLOCKS.items()}
+    plain = edges[PLAIN]
+    assert plain is not None
+    sizes: dict[str, Any] = {"inits": c.inits, "width": c.nodes, "points": c.points}
+    x, texts = c.blob(c.points, 300), {b: [network(b, m * plain, c.layers) for m in MULTIPLES] for b in BLOCKS}
+    found = {
+        name: [growth(stored_gradients(c.run, text, x, label=f"{name}, {m:g} × critical", **sizes))
+               for text, m in zip(own, MULTIPLES, strict=True)]
+        for name, own in texts.items()
+    }  # fmt: skip
+    theory = {name: [mean_growth(text, c.layers) for text in own] for name, own in texts.items()}
+    return {"late": late, "whole": whole, "edges": edges, "found": found, "theory": theory, "rows": [
+        {"block": name, "multiple": m, "edge": edges[name], "factor": g.value, "error": g.error, "theory": t}
+        for name in BLOCKS for m, g, t in zip(MULTIPLES, found[name], theory[name], strict=True)
+    ], "panels": {s.name.removeprefix("ReLU, ").capitalize(): _by_layer(stats[:, i], s.text(c.depth))
+                  for i, s in enumerate(settings)}}  # fmt: skip
+
+
+def _by_layer(stats: Any, text: str) -> list[library.Series]:
+    """Variances of centers and over data, measured at every fourth layer, and in closed form."""
+    p, layers = fg.predict(text), stats.shape[1]
+    q, at = np.exp(p.log_q), range(0, layers, 4)
+    found: list[library.Series] = []
+    for label, k, curve in (("centers", CENTER, q * p.correlation), ("spread over data", SPREAD, q * p.one_minus_c)):
+        found += [predicted(label, list(range(layers)), curve.tolist())]
+        found += [points(label, list(at), [average(stats[:, layer, k]) for layer in at])]
+    return found
+
+
+boundaries = measured(
+    "mf/boundaries", "ReLU's variances by phase; norms and skips move the boundaries", "MF §4, limitations",
     claims=("M14",),
-    where="MF §4, limitations",
     about="ReLU at 0.75, 1, 1.25 × critical, bias variance 0.1, {depth} layers of {width}, {members} networks. tanh, "
     "plain, with LayerNorm, BatchNorm and skips, at 0.5 to 2 × the plain network's critical weight variance: "
     "gradients of {layers} layers of {nodes}, {points} points, {inits} networks each. Sizes are ours.",
     quick=dict(width=300, depth=40, members=24, chunk=12, layers=20, nodes=150, points=100, inits=6),
     full=dict(width=800, depth=60, members=24, chunk=4, layers=20, nodes=400, points=150, inits=10),
     seconds=(14, 110),
-)
-def boundaries(run: Run) -> Outcome:
-    """M14: centers and spread by layer; the factor on gradients over the weight variance, by block."""
-
-    width, depth, members, chunk = run.take("width depth members chunk")
-    settings = [s for s in mf_settings() if s.name in PHASES]
-    stats = stored(run, settings, width=width, depth=depth, members=members, chunk=chunk, points=32, pairs=1)
-    late: dict[str, tuple[Number, Number]] = {}
-    whole: dict[str, Number] = {}
-    panels: dict[str, list[library.Series]] = {}
-    at = [k for k in range(depth + 1) if k % 4 == 0]
-    for i, s in enumerate(settings):
-        half = depth // 2
-        since = depth // 4 if s.name == EDGE else half  # slow growth needs a longer way
-        late[s.name] = (ratio(stats[:, i, depth, CENTER], stats[:, i, since, CENTER]),
-                        ratio(stats[:, i, depth, SPREAD], stats[:, i, half, SPREAD]))  # fmt: skip
-        whole[s.name] = ratio(stats[:, i, depth, SPREAD], stats[:, i, 1, SPREAD])
-        p = fg.predict(s.text(depth))
-        q, c = np.exp(p.log_q), p.correlation
-        heading = s.name.removeprefix("ReLU, ").capitalize()
-        panels[heading] = []
-        for label, k, curve in (("centers", CENTER, q * c), ("spread over data", SPREAD, q * p.one_minus_c)):
-            values = stats[:, i][:, at, k]
-            numbers = [Number(float(v), float(e)) for v, e in
-                       zip(values.mean(0), values.std(0, ddof=1) / math.sqrt(members), strict=True)]  # fmt: skip
-            panels[heading] += [predicted(label, list(range(depth + 1)), curve.tolist()), measured(label, at, numbers)]
-    layers, nodes, points, inits = run.take("layers nodes points inits")
-    edges = {name: edge_of(block) for name, block in BLOCKS.items()}
-    plain = edges[PLAIN]
-    assert plain is not None
-    x = fg.data.blob(points, 300, seed=run.seed)
-    found: dict[str, list[Number]] = {}
-    theory: dict[str, list[float]] = {}
-    for name in BLOCKS:
-        texts = [network(name, m * plain, layers) for m in MULTIPLES]
-        found[name] = [
-            growth(
-                stored_gradients(run, t, x, label=f"{name}, {m:g} × critical", inits=inits, width=nodes, points=points)
-            )
-            for t, m in zip(texts, MULTIPLES, strict=True)
-        ]
-        theory[name] = [mean_growth(t, layers) for t in texts]
-    entries = [judge_variances(late, whole), judge_boundaries(edges, found, theory)]
-    variances = figures.lines_chart(
-        panels, title="ReLU: variance of centers and spread over data, by phase", subtitle=[MARKS],
-        x_title="Hidden layers", y_title="Variance of pre-activations", y_scale="log", width=290, height=280,
-    )  # fmt: skip
-    rows = [
-        {"block": name, "multiple": m, "edge": edges[name], "factor": g.value, "error": g.error, "theory": t}
-        for name in BLOCKS for m, g, t in zip(MULTIPLES, found[name], theory[name], strict=True)
-    ]  # fmt: skip
-    moved = lines(
-        rows, "multiple", "factor", by="block", title="The factor on gradients by block and weight variance",
-        y_title="Factor on gradients' mean square per layer", x_domain=(0.4, 2.1),
-        rules={"gradients keep their size": 1.0}, width=720, height=380,
-    )  # fmt: skip
-    return Outcome(entries, {"boundaries": columns(rows)}, {"boundaries": moved, "variances": variances}, holds={
+    quantities=_boundaries,
+    judge=lambda c: [judge_variances(c.late, c.whole), judge_boundaries(c.edges, c.found, c.theory)],
+    tables=lambda c: {"boundaries": c.rows},
+    charts=lambda c: {
+        "boundaries": lines(
+            c.rows, "multiple", "factor", by="block", title="The factor on gradients by block and weight variance",
+            y_title="Factor on gradients' mean square per layer", x_domain=(0.4, 2.1),
+            rules={"gradients keep their size": 1.0}, width=720, height=380,
+        ),
+        "variances": fg.figures.lines_chart(
+            c.panels, title="ReLU: variance of centers and spread over data, by phase", subtitle=[MARKS],
+            x_title="Hidden layers", y_title="Variance of pre-activations", y_scale="log", width=290, height=280,
+        ),
+    },
+    holds={
         "variances": Holds("ReLU: centers settle when ordered, grow slowly at the edge, explode in chaos; the spread "
                            "over data goes, falls, explodes", entries=(0,), verdicts=("holds",)),
         "boundaries": Holds("Norms and skips move the edge of chaos, or take it away", entries=(1,)),
-    })  # fmt: skip
+    },
+)  # fmt: skip
 
 
 _PLACED = {
@@ -200,109 +181,85 @@ _PLACED = {
 _RESIDUAL = "residual"
 
 
-@item(
-    "mf/residual",
-    "Skip connections and norms take the phases away",
-    claims=("M8",),
-    where="MF appendix",
+TIMES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)  # weight variances, by the plain network's critical one
+_NORMED = [name for name in _PLACED if name != "plain"]
+
+
+def _residual(c: Found) -> dict[str, Any]:
+    """The factor on gradients a layer against the weight variance, with skips and norms; how c approaches 1."""
+    sizes: dict[str, Any] = {"inits": c.inits, "width": c.width, "points": c.points}
+    x, names = c.blob(c.points, 300), (*_PLACED, _RESIDUAL)
+    found = {
+        name: [growth(stored_gradients(c.run, _text(name, 2 * m, 20), x, label=f"{name}, {m:g} × critical", **sizes))
+               for m in TIMES]
+        for name in names
+    }  # fmt: skip
+    known = {name: [_known(name, 2 * m) for m in TIMES] for name in names}
+    rows = [
+        {"network": name, "multiple": m, "weight_var": 2 * m, "factor": v.value, "error": v.error, "theory": t}
+        for name in names for m, v, t in zip(TIMES, found[name], known[name], strict=True)
+    ]  # fmt: skip
+    return {"found": found, "theory": known, "closed": [_closed(2 * m) for m in TIMES], "rows": rows}
+
+
+def _judge_residual(c: Found) -> list[Entry]:
+    at, own = [f"{m:g} ×" for m in TIMES], c.found[_RESIDUAL]
+    spans = {name: values[-1] / values[0] for name, values in c.found.items()}
+    flat = {name: max(values) / min(values) for name, values in c.theory.items()}
+    return [
+        claimed(
+            "M8", "residual ReLU, by weight variance, factors a layer",
+            [check("gradients", own, above=0.97, at=at),
+             check("gradients over the forward variance", near=1.0, room=0.05, at=at,
+                   found=[g / Number(forward) for g, (forward, *_) in zip(own, c.closed, strict=True)]),
+             check("local exponent of 1 − c at 2000 layers over that at 1000, closed form",
+                   [late / early for _, early, late in c.closed], near=1.0, room=0.1, at=at)],
+            within=[check("gradients", own, near=1.0, room=0.05, at=at)],
+            limit="one phase, without a transition; but gradients and signals both grow, by 1 + σw²/2 a layer in mean "
+            "square",
+            also="exponents " + ", ".join(f"{late:.2f}" for _, _, late in c.closed),
+        ),
+        claimed(
+            "M8", f"change of the factor on gradients between {TIMES[0]:g} and {TIMES[-1]:g} × critical",
+            [check("plain", spans["plain"], above=3.0),
+             *(check(name, spans[name], below=1.5) for name in _NORMED)],
+            within=[check(f"{name}, closed form, largest over smallest", flat[name], below=1.1) for name in _NORMED],
+            limit="with biases, LayerNorm before ReLU leaves a weak dependence on the weight variance; no network with "
+            "a norm crosses from vanishing to exploding",
+            also="; ".join(f"{name}: × {c.found[name][0]} → {c.found[name][-1]} (closed form {c.theory[name][0]:.3f} → "
+                           f"{c.theory[name][-1]:.3f})" for name in _PLACED),
+        ),
+    ]  # fmt: skip
+
+
+residual = measured(
+    "mf/residual", "Skip connections and norms take the phases away", "MF appendix", claims=("M8",),
     about="ReLU, 20 hidden layers (our depth) of {width} at 0.5, 0.75, 1, 1.25, 1.5, 2 times the critical weight "
     "variance of the plain network, bias variance 0.1: plain, residual, LayerNorm and BatchNorm before and after; "
     "{points} points of a blob; {inits} networks. Closed form to 2000 layers.",
     quick=dict(width=200, points=128, inits=6),
     full=dict(width=1000, points=256, inits=8),
     seconds=(12, 110),
-)
-def residual(run: Run) -> Outcome:
-    """M8: the factor on gradients a layer against the weight variance, with skips and norms; how c approaches 1."""
-    width, points, inits = run.take("width points inits")
-    depth, multiples = 20, (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
-    x = fg.data.blob(points, 300, seed=run.seed)
-    found: dict[str, list[Number]] = {}
-    for name in (*_PLACED, _RESIDUAL):
-        found[name] = []
-        for m in multiples:
-            g = stored_gradients(
-                run,
-                _text(name, 2 * m, depth),
-                x,
-                label=f"{name}, {m:g} × critical",
-                inits=inits,
-                width=width,
-                points=points,
-            )
-            found[name].append(growth(g))
-    closed = [_closed(2 * m) for m in multiples]
-    own = [g / Number(forward) for g, (forward, _, _) in zip(found[_RESIDUAL], closed, strict=True)]
-    first: list[Truth] = [
-        *(above(g, 0.97) for g in found[_RESIDUAL]),
-        *(same(g, 1.0, room=0.05) for g in own),
-        *(abs(late / early - 1) < 0.1 for _, early, late in closed),
-    ]
-    alone: list[Truth] = [same(g, 1.0, room=0.05) for g in found[_RESIDUAL]]
-    ranges = {name: Number(max(values).value) / Number(min(values).value) for name, values in found.items()}
-    spans = {name: values[-1] / values[0] for name, values in found.items()}
-    second: list[Truth] = [
-        above(spans["plain"], 3.0),
-        *(below(spans[name], 1.5) for name in _PLACED if name != "plain"),
-    ]
-    known = {name: [_known(name, 2 * m) for m in multiples] for name in found}
-    flat: list[Truth] = [max(known[name]) / min(known[name]) < 1.1 for name in _PLACED if name != "plain"]
-    rows = [
-        {"network": name, "multiple": m, "weight_var": 2 * m, "factor": v.value, "error": v.error, "theory": t}
-        for name in (_RESIDUAL, *_PLACED)
-        for m, v, t in zip(multiples, found[name], known[name], strict=True)
-    ]
-    chart = lines(
-        rows, "multiple", "factor", by="network", title="Gradients by weight variance, with skips and norms",
-        y_title="Factor on gradients' mean square per layer", y_scale="log",
-        rules={"gradients keep their size": 1.0}, width=760, height=400,
-    )  # fmt: skip
-    ends = f"{multiples[0]:g} and {multiples[-1]:g} × critical"
-    return Outcome(
-        [
-            entry(
-                "M8",
-                "residual ReLU, at every weight variance: gradients do not vanish (factor a layer above 0.97); over "
-                "the forward variance's own factor they keep their size (within 5 %); in closed form 1 − c falls as "
-                "a power of depth (local exponent at 2000 layers that at 1000 within 10 %). For `holds` the factor "
-                "itself is 1 within 5 %",
-                "factors " + ", ".join(f"{v} at {m:g}" for m, v in zip(multiples, found[_RESIDUAL], strict=True))
-                + "; over the forward factor " + ", ".join(str(v) for v in own)
-                + "; exponents " + ", ".join(f"{late:.2f}" for _, _, late in closed),
-                first,
-                within=alone,
-                limit="one phase, without a transition; but gradients and signals both grow, by 1 + σw²/2 a layer "
-                "in mean square",
-            ),
-            entry(
-                "M8",
-                f"between {ends} the factor on gradients changes more than threefold in the plain network, and less "
-                "than 1.5-fold with LayerNorm or BatchNorm before or after ReLU; for `holds` less than 1.1-fold with "
-                "all of them in closed form",
-                "; ".join(
-                    f"{name}: × {found[name][0]} → {found[name][-1]} (closed form {known[name][0]:.3f} → "
-                    f"{known[name][-1]:.3f})"
-                    for name in _PLACED
-                ),
-                second,
-                within=flat,
-                limit="with biases, LayerNorm before ReLU leaves a weak dependence on the weight variance; no network "
-                "with a norm crosses from vanishing to exploding",
-            ),
-        ],
-        {"growth": columns([*rows[len(multiples) :], *rows[: len(multiples)]])},
-        {"growth": chart},
-        [
-            "The closed form of BatchNorm is for large batches; after ReLU it is approached slowly: a batch of 128 "
-            "adds 3 to 6 %. Nodes that are rarely active, whose scale is uncertain, may be why; this was not tested.",
-            "Residual: x + dense(ReLU(x)). A norm in front of the next weights makes their size irrelevant, up to "
-            "the biases.",
-            f"Largest over smallest factor: {', '.join(f'{name} {r.value:.2f}' for name, r in ranges.items())}.",
-        ],
-        holds={"growth": Holds(
-            "Plain networks' gradients pass from vanishing to exploding; with a norm they hardly change", entries=(1,)
-        )},
-    )  # fmt: skip
+    quantities=_residual,
+    judge=_judge_residual,
+    tables=lambda c: {"growth": c.rows},
+    charts=lambda c: {"growth": lines(
+        [*c.rows[-len(TIMES) :], *c.rows[: -len(TIMES)]], "multiple", "factor", by="network",
+        title="Gradients by weight variance, with skips and norms",
+        y_title="Factor on gradients' mean square per layer", y_scale="log", rules={"gradients keep their size": 1.0},
+        width=760, height=400,
+    )},
+    holds={"growth": Holds("Plain networks' gradients pass from vanishing to exploding; with a norm they hardly change",
+                           entries=(1,))},
+    notes=lambda c: [
+        "The closed form of BatchNorm is for large batches; after ReLU it is approached slowly: a batch of 128 adds 3 "
+        "to 6 %. Nodes that are rarely active, whose scale is uncertain, may be why; this was not tested.",
+        "Residual: x + dense(ReLU(x)). A norm in front of the next weights makes their size irrelevant, up to the "
+        "biases.",
+        "Largest over smallest factor: " + ", ".join(f"{name} {max(v).value / min(v).value:.2f}"
+                                                      for name, v in c.found.items()) + ".",
+    ],
+)  # fmt: skip
 
 
 def _text(name: str, weight_var: float, depth: int) -> str:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, all_of, below, entry
+from firstguess_papers.items import Entry
+from firstguess_papers.judging import Number, all_of, below, check, claimed
 from firstguess_papers.library import Curve, looked_at
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf_first_steps import overshoot, rank_correlation, starts
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import MEMBERS, Array, predicted
-from firstguess_papers.training_speed import SAME_SCORE, apart, balanced, more
+from firstguess_papers.training_speed import SAME_SCORE, balanced, exceeds
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -26,40 +26,6 @@ if TYPE_CHECKING:
 _TIE = -0.3  # a rank correlation stronger than this: a tenth of the differences in speed
 _CHUNK = 60  # networks a piece
 _RATE = 0.2  # of the overshoot
-
-
-@item(
-    "mf/class-gradients",
-    "The first steps: unequal gradients of classes",
-    claims=("M15",),
-    where="MF §4",
-    needs=("fashion_mnist",),
-    about="Fashion-MNIST by parity, {points} images, as many of each class, full batches; ReLU and tanh at the edge, "
-    "{depth} hidden layers of {width}, {steps} steps, {many} networks each, {few} with gradients made equal. Sizes "
-    "and the rate (0.2 of the overshoot) are ours.",
-    quick=dict(depth=5, width=40, steps=20, many=40, few=10, points=80),
-    full=dict(depth=10, width=80, steps=50, many=240, few=24, points=150),
-    seconds=(15, 150),
-)
-def class_gradients(run: Run) -> Outcome:
-    """M15: imbalance of classes' gradients at the start against the speed of learning, over networks."""
-    depth, width, steps, many, few, points = run.take("depth width steps many few points")
-    x = balanced(run.data("fashion_mnist:parity", points=3 * points), points)
-    pulls = {
-        name: _pulls(run, name, x, depth=depth, width=width, steps=steps, many=many, few=few)
-        for name in ("ReLU, edge", "tanh, edge")
-    }
-    settings = f"{many} networks each, {depth} hidden layers of {width}; {x.n} images of Fashion-MNIST by parity"
-    return Outcome(
-        [judged_pulls(pulls)],
-        {"gradients": columns(_pull_rows(pulls))},
-        {"gradients": _pull_chart(pulls, settings)},
-        [
-            "Gradients: norms over all weights of the gradient of the mean loss on one class. Made equal: every "
-            "class's gradient is given the same length, and the step the length that it had.",
-            "What the search for a learning rate gains at the edge is in mf/lr-search.",
-        ],
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +54,6 @@ class Pulls:
         n = len(self.right)
         value = float(rank_correlation(self.imbalance, self.speed))
         return Number(value, 1 / math.sqrt(n - 3) if n >= MEMBERS else math.nan)
-
-    def gain(self) -> Truth:
-        """Whether gradients of equal length make the same networks faster."""
-        return more(self.evened[:, self.steps >= 1].mean(axis=1), self.speed[: len(self.evened)], room=SAME_SCORE)
 
     def third(self, unequal: bool) -> Any:
         """Which networks are in the third with the most, or least, unequal gradients."""
@@ -132,33 +94,19 @@ def _pulls(run: Run, name: str, x: Data, *, depth: int, width: int, steps: int, 
 
 def judged_pulls(pulls: dict[str, Pulls]) -> Entry:
     """M15, its first half; the second is mf/lr-search."""
-    said = "; ".join(
-        f"{name}: correlation {p.tie()} ({len(p.right)} networks), typical imbalance × "
-        f"{math.exp(float(np.median(p.imbalance))):.2f}; accuracy made equal − plain "
-        f"{apart(p.evened[:, p.steps >= 1].mean(axis=1), p.speed[: len(p.evened)])}"
-        for name, p in pulls.items()
-    )
-    return entry(
-        "M15",
-        "“unequal gradients of classes slow learning”: over networks at the edge, the rank correlation of the "
-        "imbalance of classes' gradients at the start with the speed of learning (training accuracy, averaged over "
-        "looks) is below −0.3; without a limit if the same networks are also faster (less than 0.02 is no "
-        "difference) once the classes' gradients are given equal lengths",
-        said,
-        [below(p.tie(), _TIE) for p in pulls.values()],
-        within=[p.gain() for p in pulls.values()],
+    return claimed(
+        "M15", "“unequal gradients of classes slow learning”: over networks at the edge",
+        [check(f"{name}, rank correlation of imbalance at the start and speed of learning", p.tie(), below=_TIE)
+         for name, p in pulls.items()],
+        within=[exceeds(f"{name}, speed with gradients of equal length", p.evened[:, p.steps >= 1].mean(axis=1),
+                        p.speed[: len(p.evened)], room=SAME_SCORE, than="the same networks' own")
+                for name, p in pulls.items()],
         limit="networks with unequal gradients are slower, but equal lengths do not make them faster",
         headline="; ".join(f"{name}: rank correlation {p.tie()}" for name, p in pulls.items()),
         otherwise="imbalance at the start explains little of the speed, or the opposite",
-    )
-
-
-def _pull_rows(pulls: dict[str, Pulls]) -> list[dict[str, Any]]:
-    return [
-        {"arm": name, "network": i, "imbalance": float(a), "speed": float(b)}
-        for name, p in pulls.items()
-        for i, (a, b) in enumerate(zip(p.imbalance, p.speed, strict=True))
-    ]
+        also="typical imbalance × " + ", ".join(f"{math.exp(float(np.median(p.imbalance))):.2f} ({name})"
+                                                for name, p in pulls.items()),
+    )  # fmt: skip
 
 
 def _ticks(lines: list[Line]) -> tuple[float, float]:
@@ -200,3 +148,36 @@ def _pull_chart(pulls: dict[str, Pulls], settings: str) -> Chart:
         y_domains={h: _ticks(lines) if h in plain else (0.4, 1.0) for h, lines in panels.items()},
         width=430,
     )
+
+
+def _found(c: Found) -> dict[str, Any]:
+    x = balanced(c.run.data("fashion_mnist:parity", points=3 * c.points), c.points)
+    sizes: dict[str, Any] = {"depth": c.depth, "width": c.width, "steps": c.steps, "many": c.many, "few": c.few}
+    return {"images": x.n, "pulls": {name: _pulls(c.run, name, x, **sizes) for name in ("ReLU, edge", "tanh, edge")}}
+
+
+class_gradients = measured(
+    "mf/class-gradients", "The first steps: unequal gradients of classes", "MF §4", claims=("M15",),
+    needs=("fashion_mnist",),
+    about="Fashion-MNIST by parity, {points} images, as many of each class, full batches; ReLU and tanh at the edge, "
+    "{depth} hidden layers of {width}, {steps} steps, {many} networks each, {few} with gradients made equal. Sizes "
+    "and the rate (0.2 of the overshoot) are ours.",
+    quick=dict(depth=5, width=40, steps=20, many=40, few=10, points=80),
+    full=dict(depth=10, width=80, steps=50, many=240, few=24, points=150),
+    seconds=(15, 150),
+    quantities=_found,
+    judge=lambda c: [judged_pulls(c.pulls)],
+    tables=lambda c: {"gradients": [
+        {"arm": name, "network": i, "imbalance": float(a), "speed": float(b)}
+        for name, p in c.pulls.items() for i, (a, b) in enumerate(zip(p.imbalance, p.speed, strict=True))
+    ]},
+    charts=lambda c: {"gradients": _pull_chart(
+        c.pulls, f"{c.many} networks each, {c.depth} hidden layers of {c.width}; {c.images} images of Fashion-MNIST by "
+        "parity",
+    )},
+    notes=[
+        "Gradients: norms over all weights of the gradient of the mean loss on one class. Made equal: every class's "
+        "gradient is given the same length, and the step the length that it had.",
+        "What the search for a learning rate gains at the edge is in mf/lr-search.",
+    ],
+)  # fmt: skip

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess_papers.charts import lines
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, above, entry, same
+from firstguess_papers.items import Entry
+from firstguess_papers.judging import Number, check, claimed
 from firstguess_papers.library import Curve
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import MEMBERS, Arm, Array, predicted, trained
 from firstguess_papers.training_speed import log_steps, number, with_held_out
 
@@ -77,42 +77,6 @@ class Ranks:
         part = (mean[k - 1] - 0.5 * mean[0]) / (mean[k - 1] - mean[k])
         half = self.steps[k - 1] + part * (self.steps[k] - self.steps[k - 1])
         return math.log10(1 + half) - float(log_steps(self.absorbed[kept], int(self.steps[-1])).mean())
-
-
-@item(
-    "mf/first-steps",
-    "The first steps: whom an early look favours",
-    claims=("M12",),
-    where="MF, discussion",
-    needs=("fashion_mnist",),
-    about="Fashion-MNIST, ten classes, {points} images and as many held-out ones, mini-batches of 100; ReLU (two "
-    "rates) and tanh at the edge, tanh ordered, {depth} hidden layers of {width}, {steps} steps, {inits} networks "
-    "each. Sizes and rates (0.1 and 0.025 of the overshoot) are ours.",
-    quick=dict(depth=5, width=50, steps=80, inits=10, points=150),
-    full=dict(depth=10, width=100, steps=400, inits=24, points=300),
-    seconds=(15, 120),
-)
-def first_steps(run: Run) -> Outcome:
-    """M12: rank correlation of early scores with initial shares, against the absorption time."""
-    depth, width, steps, inits, points = run.take("depth width steps inits points")
-    x, held = with_held_out(run, "fashion_mnist", points, points)
-    options: dict[str, Any] = {"width": width, "steps": steps, "optimizer": "sgd", "batch": _BATCH}
-    ranks = [
-        _ranks(run, label, name, times, x, held, depth=depth, inits=inits, options=options)
-        for label, (name, times) in _ARMS.items()
-    ]
-    return Outcome(
-        [judged_ranks(ranks)],
-        {"ranks": columns(_rank_rows(ranks))},
-        {"ranks": _rank_chart(ranks)},
-        [
-            "A class's score is its accuracy on held-out images; ties share ranks, and networks whose scores are all "
-            "alike have no rank correlation at that step.",
-            "Absorbed: the largest share is a fifth of the way from even to 1; the typical time is the mean over "
-            "networks on a logarithmic scale, those not absorbed within these steps counting with the last.",
-        ],
-        {"ranks": "An early look ranks classes as the untrained network did"},
-    )
 
 
 # -- M12: ranks ---------------------------------------------------------------------------------------------------
@@ -183,29 +147,15 @@ def starts(run: Run, text: str, x: Any, classes: int, members: range, width: int
 def judged_ranks(ranks: list[Ranks]) -> Entry:
     """M12."""
     early = {r.label: r.early() for r in ranks}
-    halves = {r.label: r.halved() for r in ranks}
-    said = "; ".join(
-        f"{r.label}: {early[r.label]} at a quarter of {r.absorption:.0f} steps, halved at {_factor(halves[r.label])} "
-        "of them"
-        for r in ranks
-    )
-    return entry(
-        "M12",
-        "at a quarter of the absorption time the classes' held-out scores have a rank correlation above 0.3 with the "
-        "shares of guesses before training, in every arm; without a limit if that ends with the bias: it is at half of "
-        "its first value within a factor of three of the absorption time",
-        said,
-        [above(value, 0.3) for value in early.values()],
-        within=[same(value, 0.0, room=_ROOM) for value in halves.values()],
+    return claimed(
+        "M12", "rank correlation of the classes' held-out scores with the shares of guesses before training",
+        [check(f"{name}, at a quarter of the absorption time", value, above=0.3) for name, value in early.items()],
+        within=[check(f"{r.label}, log10 of the time at which it is half of its first value over the absorption time",
+                      r.halved(), near=0.0, room=_ROOM, than="within a factor of three of 1") for r in ranks],
         limit="the preference does not end when the bias does",
         headline="; ".join(f"{label}: {value}" for label, value in list(early.items())[::2]),
-    )
-
-
-def _factor(log: Number) -> str:
-    if not math.isfinite(log.value):
-        return "no known part"
-    return f"{10**log.value:.2f} (×/÷ {10**log.error:.2f})"
+        also="absorption times in steps: " + ", ".join(f"{r.absorption:.0f} ({r.label})" for r in ranks),
+    )  # fmt: skip
 
 
 # -- Tables and figures -------------------------------------------------------------------------------------------
@@ -244,3 +194,35 @@ def _rank_chart(ranks: list[Ranks]) -> Chart:
         x_title="Steps, in units of the absorption time (logarithmic)", y_title="Rank correlation", x_scale="log",
         columns=2, height=240, rules={"no relation": 0.0}, dodge=False,
     )  # fmt: skip
+
+
+def _found(c: Found) -> dict[str, Any]:
+    x, held = with_held_out(c.run, "fashion_mnist", c.points, c.points)
+    options: dict[str, Any] = {"width": c.width, "steps": c.steps, "optimizer": "sgd", "batch": _BATCH}
+    return {"ranks": [
+        _ranks(c.run, label, name, times, x, held, depth=c.depth, inits=c.inits, options=options)
+        for label, (name, times) in _ARMS.items()
+    ]}  # fmt: skip
+
+
+first_steps = measured(
+    "mf/first-steps", "The first steps: whom an early look favours", "MF, discussion", claims=("M12",),
+    needs=("fashion_mnist",),
+    about="Fashion-MNIST, ten classes, {points} images and as many held-out ones, mini-batches of 100; ReLU (two "
+    "rates) and tanh at the edge, tanh ordered, {depth} hidden layers of {width}, {steps} steps, {inits} networks "
+    "each. Sizes and rates (0.1 and 0.025 of the overshoot) are ours.",
+    quick=dict(depth=5, width=50, steps=80, inits=10, points=150),
+    full=dict(depth=10, width=100, steps=400, inits=24, points=300),
+    seconds=(15, 120),
+    quantities=_found,
+    judge=lambda c: [judged_ranks(c.ranks)],
+    tables=lambda c: {"ranks": _rank_rows(c.ranks)},
+    charts=lambda c: {"ranks": _rank_chart(c.ranks)},
+    holds={"ranks": "An early look ranks classes as the untrained network did"},
+    notes=[
+        "A class's score is its accuracy on held-out images; ties share ranks, and networks whose scores are all alike "
+        "have no rank correlation at that step.",
+        "Absorbed: the largest share is a fifth of the way from even to 1; the typical time is the mean over networks "
+        "on a logarithmic scale, those not absorbed within these steps counting with the last.",
+    ],
+)  # fmt: skip

@@ -9,19 +9,18 @@ import numpy as np
 
 from firstguess import FirstguessError
 from firstguess_papers.charts import lines
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, entry
+from firstguess_papers.items import Entry
+from firstguess_papers.judging import Number, claimed
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf_first_steps import overshoot
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.mf_training import BATCH, PHASES
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Array, predicted, trained
-from firstguess_papers.training_speed import EDGE, SAME_SCORE, less, more, number, part_of, scores, with_held_out
+from firstguess_papers.training_speed import EDGE, SAME_SCORE, exceeds, number, part_of, scores, with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess_papers.library import Chart
 
 TIMES = (1 / 64, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # rates, in units of the edge's overshoot
 NEAR = 0.05  # held-out accuracy this far from the best is good enough
@@ -51,40 +50,6 @@ class Search:
         tops = self.early >= self.early.max(axis=1, keepdims=True)
         picked = (self.end * tops).sum(axis=1) / tops.sum(axis=1)
         return self.end.max(axis=1) - picked
-
-
-@item(
-    "mf/lr-search",
-    "Searching a learning rate, phase by phase",
-    claims=("M15",),
-    where="MF §4, practical trick",
-    needs=("fashion_mnist",),
-    about="Fashion-MNIST by parity, {points} images and as many held-out ones, mini-batches of 100; MF's seven "
-    "settings, {depth} hidden layers of {width} (MF: 100 of 1000), {steps} steps, six rates from 1/64 to 16 times the "
-    "edge's overshoot, 10 networks each; a rate is picked after a tenth of the steps.",
-    quick=dict(depth=12, width=30, steps=30, points=150),
-    full=dict(depth=20, width=100, steps=100, points=300),
-    seconds=(25, 240),
-)
-def lr_search(run: Run) -> Outcome:
-    """M15: how many of six rates are good, and what an early choice among them costs."""
-    depth, width, steps, points = run.take("depth width steps points")
-    x, held = with_held_out(run, "fashion_mnist:parity", points, points)
-    found = {
-        phi: _searches(run, phi, x, held, depth=depth, width=width, steps=steps) for phi in PHASES
-    }  # fmt: skip
-    return Outcome(
-        [judged_search(found)],
-        {"rates": columns([line for phi, by in found.items() for line in _rows(phi, by)])},
-        {"rates": _chart(found)},
-        [
-            "One network has one set of weights at all rates and, up to scale, in all phases: differences are taken "
-            "network by network. Networks that diverged count with an accuracy of one half.",
-            "A search of six rates by factors of four; what more could be tuned (momentum, schedule, depth) is not "
-            "tested.",
-        ],
-        {"rates": "At the edge of chaos the most learning rates work"},
-    )
 
 
 def _searches(run: Run, phi: str, x: Data, held: Data, *, depth: int, width: int, steps: int) -> dict[str, Search]:
@@ -121,45 +86,24 @@ def best_of(searches: dict[str, Search]) -> float:
     return max(float(s.end.mean(axis=0).max()) for s in searches.values())
 
 
-def wider(searches: dict[str, Search]) -> list[Truth]:
-    """More rates are good at the edge than in each of the other phases."""
-    best = best_of(searches)
-    edge = searches[EDGE].good(best)
-    return [more(edge, s.good(best), room=SAME_COUNT) for phase, s in searches.items() if phase != EDGE]
-
-
-def cheaper(searches: dict[str, Search]) -> list[Truth]:
-    """An early choice costs less at the edge than in each of the other phases."""
-    edge = searches[EDGE].regret()
-    return [less(edge, s.regret(), room=SAME_SCORE) for phase, s in searches.items() if phase != EDGE]
-
-
 def judged_search(found: dict[str, dict[str, Search]]) -> Entry:
     """M15, its second half."""
-    said = "; ".join(
-        f"{phi} (best {best_of(by):.3f}): "
-        + ", ".join(
-            f"{phase} {number(s.good(best_of(by)))} rates, early choice costs {number(s.regret())}"
-            for phase, s in by.items()
-        )
-        for phi, by in found.items()
-    )
-    return entry(
-        "M15",
-        "“tuning at the edge shortens the search”, as far as six rates say: at the edge more rates end within 0.05 of "
-        "the best held-out accuracy of all phases than in every other phase (less than a quarter of a rate is no "
-        "difference), for ReLU and tanh; without a limit if picking the rate after a tenth of the steps also costs "
-        "less there (less than 0.02 is no difference)",
-        said,
-        [check for by in found.values() for check in wider(by)],
-        within=[check for by in found.values() for check in cheaper(by)],
+    best = {phi: best_of(by) for phi, by in found.items()}
+    others = [(phi, by[EDGE], phase, s) for phi, by in found.items() for phase, s in by.items() if phase != EDGE]
+    return claimed(
+        "M15", "“tuning at the edge shortens the search”, as far as six rates say: at the edge",
+        [exceeds(f"{phi}, rates that end within {NEAR} of the best accuracy", edge.good(best[phi]), s.good(best[phi]),
+                 room=SAME_COUNT, than=f"{phase}'s") for phi, edge, phase, s in others],
+        within=[exceeds(f"{phi}, cost of picking a rate after a tenth of the steps", edge.regret(), s.regret(),
+                        room=SAME_SCORE, than=f"{phase}'s", below=True) for phi, edge, phase, s in others],
         limit="more rates are good at the edge, but an early choice among them is not cheaper than elsewhere",
         headline="; ".join(
-            f"{phi}: " + ", ".join(f"{phase} {number(s.good(best_of(by)))}" for phase, s in by.items()) + " rates"
+            f"{phi}: " + ", ".join(f"{phase} {number(s.good(best[phi]))}" for phase, s in by.items()) + " rates"
             for phi, by in found.items()
         ),
         otherwise="another phase has as many good rates, or more",
-    )
+        also="best accuracy: " + ", ".join(f"{phi} {value:.3f}" for phi, value in best.items()),
+    )  # fmt: skip
 
 
 def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
@@ -176,11 +120,34 @@ def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
     return rows
 
 
-def _chart(found: dict[str, dict[str, Search]]) -> Chart:
-    rows = [row | {"error": row["test_error"]} for phi, by in found.items() for row in _rows(phi, by)]
-    return lines(
-        rows, "times_overshoot", "test_accuracy", by="phase", panel="activation", theory="predicted",
-        title="Which learning rates work, phase by phase",
+def _found(c: Found) -> dict[str, Any]:
+    x, held = with_held_out(c.run, "fashion_mnist:parity", c.points, c.points)
+    found = {phi: _searches(c.run, phi, x, held, depth=c.depth, width=c.width, steps=c.steps) for phi in PHASES}
+    return {"found": found, "rows": [line for phi, by in found.items() for line in _rows(phi, by)]}
+
+
+lr_search = measured(
+    "mf/lr-search", "Searching a learning rate, phase by phase", "MF §4, practical trick", claims=("M15",),
+    needs=("fashion_mnist",),
+    about="Fashion-MNIST by parity, {points} images and as many held-out ones, mini-batches of 100; MF's seven "
+    "settings, {depth} hidden layers of {width} (MF: 100 of 1000), {steps} steps, six rates from 1/64 to 16 times the "
+    "edge's overshoot, 10 networks each; a rate is picked after a tenth of the steps.",
+    quick=dict(depth=12, width=30, steps=30, points=150),
+    full=dict(depth=20, width=100, steps=100, points=300),
+    seconds=(25, 240),
+    quantities=_found,
+    judge=lambda c: [judged_search(c.found)],
+    tables=lambda c: {"rates": c.rows},
+    charts=lambda c: {"rates": lines(
+        [row | {"error": row["test_error"]} for row in c.rows], "times_overshoot", "test_accuracy", by="phase",
+        panel="activation", theory="predicted", title="Which learning rates work, phase by phase",
         x_title="Learning rate, by the rate at which the edge's bias overshoots (logarithmic)",
         y_title="Held-out accuracy", x_scale="log", percent=True, width=440, y_domain=(0.4, 1.0),
-    )  # fmt: skip
+    )},
+    holds={"rates": "At the edge of chaos the most learning rates work"},
+    notes=[
+        "One network has one set of weights at all rates and, up to scale, in all phases: differences are taken "
+        "network by network. Networks that diverged count with an accuracy of one half.",
+        "A search of six rates by factors of four; what more could be tuned (momentum, schedule, depth) is not tested.",
+    ],
+)  # fmt: skip

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Entry, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry
+from firstguess_papers.items import Entry
+from firstguess_papers.judging import Check, Number, above, all_of, check, claimed
 from firstguess_papers.library import Curve
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Array, trained
-from firstguess_papers.training_speed import SAME_SCORE, apart, less, more, number, with_held_out
+from firstguess_papers.training_speed import SAME_SCORE, apart, exceeds, number, with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -52,57 +52,46 @@ class Tuned:
         return self.held[:, -1]
 
 
-@item(
-    "mf/pretrained",
-    "A trained vision transformer with scaled weights, fine-tuned",
-    claims=("M11",),
-    where="MF, pre-trained ViT",
-    needs=("cifar10",),
+def _pretrained(c: Found) -> dict[str, Any]:
+    """Initial bias, stability and accuracy of fine-tuning, by the factor on all weights."""
+    sizes: dict[str, int] = {"width": c.width, "blocks": c.blocks}
+    x, held = with_held_out(c.run, FIRST, c.points, 300)
+    bodies = [_body(c.run, seed, x, held, steps=c.steps, **sizes) for seed in range(_BODIES)]
+    other, test = with_held_out(c.run, OTHER, c.few, c.rest)
+    weights = [b["weights"] for b in bodies]
+    found = {scale: _tuned(c.run, weights, scale, other, test, steps=c.tuning, sizes=sizes) for scale in SCALES}
+    return {"found": found, "past": number(np.array([float(b["accuracy"]) for b in bodies]))}
+
+
+pretrained = measured(
+    "mf/pretrained", "A trained vision transformer with scaled weights, fine-tuned", "MF, pre-trained ViT",
+    claims=("M11",), needs=("cifar10",),
     about="Stand-in: 10 vision transformers (patches of 4, {blocks} blocks of width {width}, norms first) pre-trained "
     "here on {points} images of five classes of CIFAR-10 (airplane to deer), {steps} steps of Adam; weights × 0.5, 1, "
     "1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam, {rest} held-out images.",
     quick=dict(width=16, blocks=2, points=300, steps=50, tuning=12, few=60, rest=60),
     full=dict(width=40, blocks=3, points=1000, steps=150, tuning=40, few=150, rest=200),
     seconds=(25, 240),
-)
-def pretrained(run: Run) -> Outcome:
-    """M11: initial bias, stability and accuracy of fine-tuning, by the factor on all weights."""
-    width, blocks, points, steps = run.take("width blocks points steps")
-    sizes: dict[str, int] = {"width": width, "blocks": blocks}
-    x, held = with_held_out(run, FIRST, points, 300)
-    bodies = [_body(run, seed, x, held, steps=steps, **sizes) for seed in range(_BODIES)]
-    past = number(np.array([float(b["accuracy"]) for b in bodies]))
-    tuning, few, rest = run.take("tuning few rest")
-    other, test = with_held_out(run, OTHER, few, rest)
-    found = {
-        scale: _tuned(run, [b["weights"] for b in bodies], scale, other, test, steps=tuning, sizes=sizes)
-        for scale in SCALES
-    }
-    rows = [
+    quantities=_pretrained,
+    judge=lambda c: judged(c.found, c.past),
+    tables=lambda c: {"curves": [
         {"scale": scale, "curve": name, "step": int(step), "mean": float(m), "error": float(e)}
-        for scale, t in found.items()
-        for name in ("largest", "accuracy", "held", "loss")
+        for scale, t in c.found.items() for name in ("largest", "accuracy", "held", "loss")
         for step, m, e in zip(t.steps, _curve(t, name).mean, _curve(t, name).se, strict=True)
-    ]
-    return Outcome(
-        judged(found, past),
-        {"curves": columns(rows)},
-        {
-            "scaled": _chart(
-                found,
-                f"{_BODIES} transformers ({blocks} blocks of width {width}) pre-trained on five classes of CIFAR-10 "
-                f"({past.value:.0%} of held-out images right, chance {1 / CLASSES:.0%}), each with a new head; {few} "
-                "images of the other five.",
-            )
-        },
-        [
-            "Stand-in for MF's large pre-trained ViT: small ones, pre-trained here; a member is a pre-training of its "
-            "own (start, order of the data) with a new head, so that errors are those of the whole procedure.",
-            "Scaled are all parameters with two or more axes, the new head's too; norms' and biases' are not. The "
-            "rate of fine-tuning (Adam, 0.001, batches of 50) is ours and the same for all.",
-            "There is no prediction: a trained network is not one of the wide limit.",
-        ],
-    )
+    ]},
+    charts=lambda c: {"scaled": _chart(
+        c.found, f"{_BODIES} transformers ({c.blocks} blocks of width {c.width}) pre-trained on five classes of "
+        f"CIFAR-10 ({c.past.value:.0%} of held-out images right, chance {1 / CLASSES:.0%}), each with a new head; "
+        f"{c.few} images of the other five.",
+    )},
+    notes=[
+        "Stand-in for MF's large pre-trained ViT: small ones, pre-trained here; a member is a pre-training of its own "
+        "(start, order of the data) with a new head, so that errors are those of the whole procedure.",
+        "Scaled are all parameters with two or more axes, the new head's too; norms' and biases' are not. The rate of "
+        "fine-tuning (Adam, 0.001, batches of 50) is ours and the same for all.",
+        "There is no prediction: a trained network is not one of the wide limit.",
+    ],
+)  # fmt: skip
 
 
 def _body(run: Run, seed: int, x: Data, held: Data, *, steps: int, width: int, blocks: int) -> dict[str, Any]:
@@ -157,68 +146,52 @@ def _curve(tuned: Tuned, name: str) -> Curve:
 # -- What is judged -----------------------------------------------------------------------------------------------
 
 
-def halved_is_biased(found: dict[float, Tuned]) -> Truth:
+def halved_is_biased(found: dict[float, Tuned]) -> Check:
     """Weights × 0.5 start with a largest share above that of × 1 by more than 0.1."""
-    return above(apart(found[0.5].largest[:, 0], found[1.0].largest[:, 0]), STRONG)
+    apart_by = apart(found[0.5].largest[:, 0], found[1.0].largest[:, 0])
+    return check("× 0.5, largest share before fine-tuning beyond that of × 1", apart_by, above=STRONG)
 
 
-def raised_is_less_biased(found: dict[float, Tuned]) -> Truth:
-    """Weights × 1.5 start with a smaller largest share than × 1."""
-    return less(found[1.5].largest[:, 0], found[1.0].largest[:, 0], room=SAME_SCORE)
-
-
-def raised_is_unstable(found: dict[float, Tuned]) -> Truth:
-    """With weights × 1.5 the training loss rises more on its way than with × 1."""
-    return more(found[1.5].rises, found[1.0].rises, room=_SAME_LOSS)
-
-
-def as_is_is_best(found: dict[float, Tuned]) -> list[Truth]:
+def as_is_is_best(found: dict[float, Tuned]) -> list[Check]:
     """Held-out accuracy at the end is highest for × 1; not decided unless one of them is past chance by 0.05."""
-    if not any(above(number(t.end), 1 / CLASSES, by=0.05) is True for t in found.values()):
-        return [None]
-    return [more(found[1.0].end, found[scale].end, room=SAME_SCORE) for scale in (0.5, 1.5)]
+    learned = any(above(number(t.end), 1 / CLASSES, by=0.05) is True for t in found.values())
+    best = [exceeds("× 1, held-out accuracy at the end", found[1.0].end, found[scale].end, room=SAME_SCORE,
+                    than=f"that of × {scale:g}") for scale in (0.5, 1.5)]  # fmt: skip
+    return [one if learned else replace(one, truth=None) for one in best]
 
 
 def judged(found: dict[float, Tuned], past: Number) -> list[Entry]:
     """M11 in two parts; nothing is decided unless pre-training was past chance."""
-    ready: Truth = above(past, 1 / CLASSES, by=PAST) or None  # a network that learned nothing tests nothing
+    ready = check("pre-trained networks, held-out images right", past, above=1 / CLASSES, by=PAST, than="chance")
+    ready = replace(ready, truth=ready.truth or None)  # a network that learned nothing tests nothing
+    raised, plain = found[1.5], found[1.0]
 
-    def said(values: Any) -> str:
-        return ", ".join(f"× {scale:g} {number(values(t))}" for scale, t in found.items())
+    def said(what: str, values: Any) -> str:
+        return f"{what} " + ", ".join(f"× {scale:g} {number(values(t))}" for scale, t in found.items())
 
-    before = f"pre-trained: {past} of held-out images right (chance {1 / CLASSES:g})"
     return [
-        entry(
-            "M11",
-            "“× 0.5 triggers strong bias, × 1.5 weakens it”: the largest share before fine-tuning is above that of × 1 "
-            "by more than 0.1 for × 0.5; without a limit if it is below that of × 1 for × 1.5 (less than 0.02 is no "
-            "difference)",
-            f"{before}; largest share before fine-tuning {said(lambda t: t.largest[:, 0])}",
-            [ready, halved_is_biased(found)],
-            within=[raised_is_less_biased(found)],
-            limit="× 1.5 does not weaken it",
-            headline=f"largest share {said(lambda t: t.largest[:, 0])}",
+        claimed(
+            "M11", "“× 0.5 triggers strong bias, × 1.5 weakens it”", [ready, halved_is_biased(found)],
+            within=[exceeds("× 1.5, largest share", raised.largest[:, 0], plain.largest[:, 0], room=SAME_SCORE,
+                            than="that of × 1", below=True)],
+            limit="× 1.5 does not weaken it", headline=said("largest share", lambda t: t.largest[:, 0]),
+            also=said("largest share", lambda t: t.largest[:, 0]),
         ),
-        entry(
-            "M11",
-            "“as it is, best; × 1.5 is unstable”: held-out accuracy after fine-tuning is highest for × 1 (less than "
-            "0.02 is no difference; one of them past chance by 0.05); without a limit if with × 1.5 the training loss "
-            "also rises more on its way, from look to look (less than 0.05 is no difference)",
-            f"{before}; held-out accuracy at the end {said(lambda t: t.end)}; rises of the loss "
-            f"{said(lambda t: t.rises)}",
+        claimed(
+            "M11", "“as it is, best; × 1.5 is unstable”: where one of them ends past chance by 0.05",
             [ready, *as_is_is_best(found)],
-            within=[raised_is_unstable(found)],
-            limit="× 1.5 is not less stable",
-            headline=f"held-out accuracy {said(lambda t: t.end)}",
+            within=[exceeds("× 1.5, rises of the training loss from look to look", raised.rises, plain.rises,
+                            room=_SAME_LOSS, than="those of × 1")],
+            limit="× 1.5 is not less stable", headline=said("held-out accuracy", lambda t: t.end),
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _title(found: dict[float, Tuned]) -> str:
     """What was found of bias and of fine-tuning; what was not decided is not said."""
     bias = {True: "halved weights bias a trained transformer", False: "halved weights hardly bias a trained network"}
     tuned = {True: "weights as they are are tuned best", False: "weights as they are are not tuned best"}
-    parts = ((bias, halved_is_biased(found)), (tuned, all_of(as_is_is_best(found))))
+    parts = ((bias, halved_is_biased(found).truth), (tuned, all_of(one.truth for one in as_is_is_best(found))))
     line = "; ".join(words[truth] for words, truth in parts if truth is not None)
     return (line[:1].upper() + line[1:]) or "A trained transformer with scaled weights, fine-tuned on other classes"
 

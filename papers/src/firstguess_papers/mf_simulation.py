@@ -9,18 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess_papers.judging import Number
+from firstguess_papers.judging import Number, average
 from firstguess_papers.running import Run
+
+if TYPE_CHECKING:
+    from firstguess_papers.measured import Found
 
 Array = NDArray[np.float64]
 
 # The last axis of what `simulate` returns.
 CENTER, SPREAD, Q_AA, Q_AB, COSINE = range(5)
 BIAS_VAR = 0.1  # MF's bias variance
+mean = average  # over members
 
 
 @dataclass(frozen=True)
@@ -138,9 +143,10 @@ def stored(
     return np.concatenate(found)
 
 
-def mean(values: Array) -> Number:
-    """Mean over members and its standard error."""
-    return Number(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+def sampled(c: Found, settings: Sequence[Setting], depth: int, **options: int | None) -> Array:
+    """`stored`, of the width and with the members that the sizes say."""
+    given: dict[str, Any] = {"points": 32, "pairs": 1, **options}
+    return stored(c.run, settings, width=c.width, depth=depth, members=c.members, chunk=c.chunk, **given)
 
 
 def ratio(top: Array, bottom: Array) -> Number:

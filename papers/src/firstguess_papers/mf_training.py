@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess import FirstguessError
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Item, Outcome, item
 from firstguess_papers.mf_simulation import BIAS_VAR, Setting, mf_settings
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
@@ -37,12 +37,7 @@ RATE = 0.2  # of the rate from which on the edge's bias overshoots (theory.md (1
 RATE_OF_TEN = 0.1  # with ten: about MF's 1e-5 at its λ ≈ 1e5, the overshoot being at 10/λ
 PHASES = {
     "ReLU": {ORDERED: "ReLU, ordered", EDGE: "ReLU, edge", BIASED: "ReLU, chaotic"},
-    "tanh": {
-        ORDERED: "tanh, ordered",
-        EDGE: "tanh, edge",
-        BIASED: "tanh, biased chaos",
-        NEUTRAL: "tanh, neutral chaos",
-    },
+    "tanh": {phase: f"tanh, {phase}" for phase in (ORDERED, EDGE, BIASED, NEUTRAL)},
 }
 _DRAWS = 30  # predicted networks
 
@@ -60,12 +55,20 @@ class Sizes:
     held: int
 
 
-@item(
-    "mf/training",
-    "Phases in training: Fashion-MNIST by parity",
-    claims=("M10",),
-    where="MF, main figures on Fashion-MNIST",
-    needs=("fashion_mnist",),
+def _phases(id: str, title: str, where: str, spec: str, words: str, **options: Any) -> Item:
+    """The item of one data set."""
+
+    @item(id, title, claims=("M10",), where=where, **options)
+    def made(run: Run) -> Outcome:
+        """M10: who absorbs the bias first, who learns best and fastest."""
+        return phases_in_training(run, spec, words, Sizes(**run.sizes[0]))
+
+    return made
+
+
+training = _phases(
+    "mf/training", "Phases in training: Fashion-MNIST by parity", "MF, main figures on Fashion-MNIST",
+    "fashion_mnist:parity", "Fashion-MNIST by parity", needs=("fashion_mnist",),
     about="{depth} hidden layers of {width} (MF: 100 of 1000), again with {other}; MF's seven settings, bias variance "
     "0.1; mini-batches of 100 (MF's), plain descent, {steps} steps (in units of the bias's own time, rate × λ × "
     "steps, 160 are about MF's 10 000 at 1e-7), {inits} networks each; {points} images, {held} held-out ones. One "
@@ -73,17 +76,10 @@ class Sizes:
     quick=dict(depth=16, other=8, width=50, steps=40, inits=10, points=150, held=150),
     full=dict(depth=30, other=15, width=150, steps=160, inits=10, points=300, held=300),
     seconds=(30, 300),
-)
-def training(run: Run) -> Outcome:
-    """M10: who absorbs the bias first, who learns best and fastest, on a data set of two classes."""
-    return phases_in_training(run, "fashion_mnist:parity", "Fashion-MNIST by parity", Sizes(**run.sizes[0]))
+)  # fmt: skip
 
-
-@item(
-    "mf/training-cifar10",
-    "Phases in training: CIFAR-10",
-    claims=("M10",),
-    where="MF, main figures on CIFAR-10",
+training_cifar10 = _phases(
+    "mf/training-cifar10", "Phases in training: CIFAR-10", "MF, main figures on CIFAR-10", "cifar10", "CIFAR-10",
     needs=("cifar10",),
     about="As mf/training with ten classes: {depth} hidden layers of {width} (MF: 100 of 1000), again with {other}; "
     "{steps} steps (fewer than MF's 10 000 at 1e-5 in the bias's own time, too: training ends long before theirs), "
@@ -92,10 +88,7 @@ def training(run: Run) -> Outcome:
     quick=dict(depth=10, other=5, width=40, steps=40, inits=10, points=150, held=150),
     full=dict(depth=30, other=15, width=120, steps=150, inits=10, points=600, held=400),
     seconds=(30, 300),
-)
-def training_cifar10(run: Run) -> Outcome:
-    """M10 with ten classes."""
-    return phases_in_training(run, "cifar10", "CIFAR-10", Sizes(**run.sizes[0]))
+)  # fmt: skip
 
 
 def phases_in_training(run: Run, spec: str, title: str, sizes: Sizes) -> Outcome:
@@ -105,12 +98,9 @@ def phases_in_training(run: Run, spec: str, title: str, sizes: Sizes) -> Outcome
     if x.classes != 2:  # MF's multiple on CIFAR-10
         settings["ReLU, chaotic"] = Setting("ReLU, chaotic", "relu", 3.0, BIAS_VAR)
     main, own, other = (
-        {
-            phi: _sweep(run, settings, phi, x, held, sizes, depth=depth, own=own_rates)
-            for phi in PHASES
-        }
+        {phi: _sweep(run, settings, phi, x, held, sizes, depth=depth, own=own_rates) for phi in PHASES}
         for depth, own_rates in ((sizes.depth, False), (sizes.depth, True), (sizes.other, False))
-    )  # fmt: skip
+    )
     entries = judged(main, own, other, other_words=f"{sizes.other} layers", subjects="ReLU and tanh")
     sweeps = [*main.items(), *own.items(), *other.items()]
     rows = [
@@ -124,24 +114,17 @@ def phases_in_training(run: Run, spec: str, title: str, sizes: Sizes) -> Outcome
         entries,
         {"curves": columns(rows), "summary": columns([line for phi, s in sweeps for line in summary_rows(phi, s)])},
         {
-            "one_rate": phases_chart(
-                main,
-                title=phases_title(main),
-                subtitle=[
-                    f"One rate for all phases of an activation; {sizes.depth} hidden layers of {sizes.width}; {where}."
-                ],
-            ),
-            "own_rates": phases_chart(
-                own,
-                title=phases_title(own, rates="with a rate of its own for each phase"),
-                subtitle=[
-                    "The rate of a phase is the same fraction of the one from which on its own bias overshoots;",
-                    f"{sizes.depth} hidden layers of {sizes.width}; {where}.",
-                ],
-            ),
+            "one_rate": phases_chart(main, title=phases_title(main), subtitle=[
+                f"One rate for all phases of an activation; {sizes.depth} hidden layers of {sizes.width}; {where}."
+            ]),
+            "own_rates": phases_chart(own, title=phases_title(own, rates="with a rate of its own for each phase"),
+                                      subtitle=[
+                "The rate of a phase is the same fraction of the one from which on its own bias overshoots;",
+                f"{sizes.depth} hidden layers of {sizes.width}; {where}.",
+            ]),
         },
         _notes(main, own, sizes),
-    )
+    )  # fmt: skip
 
 
 def _sweep(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess_papers.charts import lines
-from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, below, entry, same
-from firstguess_papers.mf_simulation import Array, mean
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, average, check, claimed
+from firstguess_papers.measured import Found, measured
+from firstguess_papers.mf_simulation import Array
 from firstguess_papers.mf_training import RATE
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
@@ -37,14 +38,46 @@ if TYPE_CHECKING:
 EXPECTED = 2.0**0.25
 GROUPS = {"all": "all points", "favoured": "favoured class", "others": "other classes"}
 _SEARCH = (0.9, 1.0, 1.1)
-_MULTIPLES = (0.7, 1.0, 1.3)
 
 
-@item(
-    "mf/vit",
-    "A vision transformer without norms and skips has an edge, too",
-    claims=("M7",),
-    where="MF, vanilla ViT",
+_NAMES = {0.7: "0.7 × critical", 1.0: "critical", 1.3: "1.3 × critical"}
+
+
+def _vit(c: Found) -> dict[str, Any]:
+    """Growth of gradients a block at 0.7, 1 and 1.3 times the weight variance at which it crosses 1."""
+    x = c.run.data("cifar10", points=c.points)
+    sizes = {"width": c.width, "blocks": c.blocks, "networks": c.networks}
+    logs = np.array([_growths(_gradients(c.run, x, EXPECTED * m, first=0, **sizes)) for m in _SEARCH])
+    slope = (logs[-1] - logs[0]) / math.log(_SEARCH[-1] / _SEARCH[0])
+    crossing = average(-logs[1] / slope)  # ln of critical/expected, network by network
+    critical = Number(EXPECTED * math.exp(crossing.value), EXPECTED * math.exp(crossing.value) * crossing.error)
+    tested = {m: _gradients(c.run, x, critical.value * m, first=1000, **sizes) for m in _NAMES}
+    return {"critical": critical, "tested": tested, "rows": [
+        {"multiple": m, "weight_var": m * critical.value, "block": b, "quantity": name, "log10": v, "error": e}
+        for m, s in tested.items()
+        for k, name in enumerate(("all", "favoured", "others", "tokens", "alike"))
+        for b, v, e in zip(range(1, c.blocks + 1), *_levels(s[:, :, k]), strict=True)
+    ]}  # fmt: skip
+
+
+def _judge_vit(c: Found) -> Entry:
+    ordered, edge, chaotic = (_factor(average(_growths(s))) for s in c.tested.values())
+    alike = {m: tuple(float(s[:, k, 4].mean()) for k in (1, c.blocks // 2)) for m, s in c.tested.items()}
+    return claimed(
+        "M7", "growth of gradients a block, of other networks than those in which the critical weight variance was "
+        "found, where it crosses 1",
+        [check(_NAMES[0.7], ordered, below=0.8), check(_NAMES[1.0], edge, near=1.0, room=0.2),
+         check(_NAMES[1.3], chaotic, above=1.25)],
+        within=[check("critical σw²", c.critical, near=EXPECTED, room=0.05, than="2^¼, where σw⁸/2 = 1")],
+        limit="the transition is there, at a weight variance that differs from 2^¼",
+        also="wide limit " + ", ".join(f"{(m * c.critical.value) ** 4 / 2:.3g}" for m in _NAMES)
+        + f"; correlation of an image's tokens after 2 and {c.blocks // 2 + 1} blocks: "
+        + ", ".join(f"{a:.3f} and {b:.3f} ({_NAMES[m]})" for m, (a, b) in alike.items()),
+    )  # fmt: skip
+
+
+vit = measured(
+    "mf/vit", "A vision transformer without norms and skips has an edge, too", "MF, vanilla ViT", claims=("M7",),
     needs=("cifar10",),
     about="Patches of 4, {blocks} blocks of width {width}, one head, ReLU, no biases, no norm, no skip, no positions "
     "(inner width = width, mean over tokens: ours); {points} images of CIFAR-10; {networks} networks to find the "
@@ -52,70 +85,23 @@ _MULTIPLES = (0.7, 1.0, 1.3)
     quick=dict(width=100, blocks=10, points=24, networks=8),
     full=dict(width=300, blocks=20, points=16, networks=5),
     seconds=(10, 90),
-)
-def vit(run: Run) -> Outcome:
-    """M7: growth of gradients a block at 0.7, 1 and 1.3 times the weight variance at which it crosses 1."""
-
-    width, blocks, points, networks = run.take("width blocks points networks")
-    x = run.data("cifar10", points=points)
-    sizes = {"width": width, "blocks": blocks, "networks": networks}
-    search = [_gradients(run, x, EXPECTED * m, first=0, **sizes) for m in _SEARCH]
-    logs = np.array([_growths(s) for s in search])  # (σw², networks)
-    slope = (logs[-1] - logs[0]) / math.log(_SEARCH[-1] / _SEARCH[0])
-    crossing = mean(-logs[1] / slope)  # ln of critical/expected, network by network
-    critical = Number(EXPECTED * math.exp(crossing.value), EXPECTED * math.exp(crossing.value) * crossing.error)
-    tested = {m: _gradients(run, x, critical.value * m, first=1000, **sizes) for m in _MULTIPLES}
-    growths = {m: _factor(mean(_growths(s))) for m, s in tested.items()}
-    ordered, edge, chaotic = (growths[m] for m in _MULTIPLES)
-    must: list[Truth] = [
-        below(ordered, 0.8),
-        same(edge, 1.0, room=0.2),
-        above(chaotic, 1.25),
-    ]
-    within: list[Truth] = [same(critical, EXPECTED, room=0.05)]
-    names = {0.7: "0.7 × critical", 1.0: "critical", 1.3: "1.3 × critical"}
-    at = np.arange(1, blocks + 1)
-    rows: list[dict[str, Any]] = [
-        {"multiple": m, "weight_var": m * critical.value, "block": int(b), "quantity": name, "log10": v, "error": e}
-        for m, s in tested.items()
-        for k, name in enumerate(("all", "favoured", "others", "tokens", "alike"))
-        for b, v, e in zip(at, *_levels(s[:, :, k]), strict=True)
-    ]
-    alike = {m: tuple(float(s[:, k, 4].mean()) for k in (1, blocks // 2)) for m, s in tested.items()}
-    said = "; ".join(
-        f"{names[m]}: × {growths[m]} a block (wide limit {(m * critical.value) ** 4 / 2:.3g})" for m in _MULTIPLES
-    )
-    return Outcome(
-        [
-            entry(
-                "M7",
-                "with the critical weight variance measured where gradients' growth a block crosses 1, other networks "
-                "have less than 0.8 a block at 0.7 ×, 1 within 0.2 at 1 ×, more than 1.25 at 1.3 ×; for `holds` it is "
-                "also within 0.05 of 2^¼, where σw⁸/2 = 1",
-                f"critical σw² = {critical} (2^¼ = {EXPECTED:.4f}); {said}; correlation of an image's tokens after 2 "
-                f"and {blocks // 2 + 1} blocks: "
-                f"" + ", ".join(f"{a:.3f} and {b:.3f} ({names[m]})" for m, (a, b) in alike.items()),
-                must,
-                within=within,
-                limit="the transition is there, at a weight variance that differs from 2^¼",
-            )
-        ],
-        {"blocks": columns(rows)},
-        {
-            "blocks": lines(
-                [row | {"name": group, "panel": f"{names[row['multiple']]}: σw² = {row['weight_var']:.3f}"}
-                 for row in rows for group in [GROUPS.get(row["quantity"])] if group],
-                "block", "log10", panel="panel", title="Gradients of a plain transformer by block",
-                x_title="Block", y_title="log10 of mean square gradient", dodge=False, width=300,
-            )
-        },
-        [
-            f"Critical is not given by the paper as a number: measured ({critical}), from networks at 0.9, 1 and 1.1 "
-            "× 2^¼, by where the slope of log mean square against block crosses 0.",
-            "2^¼: once an image's tokens are alike, a block is four weight layers and one ReLU. Inner width and the "
-            "lack of positions are ours; the factor a block does not contain the inner width.",
-        ], holds={"blocks": Holds("A plain transformer has the MLP's transition: gradients vanish, survive, explode")},
-    )  # fmt: skip
+    quantities=_vit,
+    judge=lambda c: [_judge_vit(c)],
+    tables=lambda c: {"blocks": c.rows},
+    charts=lambda c: {"blocks": lines(
+        [row | {"name": group, "panel": f"{_NAMES[row['multiple']]}: σw² = {row['weight_var']:.3f}"}
+         for row in c.rows for group in [GROUPS.get(row["quantity"])] if group],
+        "block", "log10", panel="panel", title="Gradients of a plain transformer by block",
+        x_title="Block", y_title="log10 of mean square gradient", dodge=False, width=300,
+    )},
+    holds={"blocks": "A plain transformer has the MLP's transition: gradients vanish, survive, explode"},
+    notes=lambda c: [
+        f"Critical is not given by the paper as a number: measured ({c.critical}), from networks at 0.9, 1 and 1.1 × "
+        "2^¼, by where the slope of log mean square against block crosses 0.",
+        "2^¼: once an image's tokens are alike, a block is four weight layers and one ReLU. Inner width and the lack "
+        "of positions are ours; the factor a block does not contain the inner width.",
+    ],
+)  # fmt: skip
 
 
 def _gradients(run: Run, x: Data, weight_var: float, *, first: int, width: int, blocks: int, networks: int) -> Array:
@@ -161,7 +147,7 @@ def _levels(squares: Array) -> tuple[list[float], list[float]]:
     values, errors = [], []
     for column in logs.T:
         kept = column[np.isfinite(column)]
-        number = mean(kept) if len(kept) > 1 else Number(math.nan, math.nan)
+        number = average(kept) if len(kept) > 1 else Number(math.nan, math.nan)
         values.append(number.value)
         errors.append(number.error)
     return values, errors

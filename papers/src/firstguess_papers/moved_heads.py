@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from firstguess_papers.judging import Number, Truth, all_of, same
+from firstguess_papers.judging import Number
 from firstguess_papers.library import IsolatedRandomness, contrasts
 from firstguess_papers.small_vit import SmallViT
+from firstguess_papers.tables import ratio
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -74,18 +75,6 @@ class Moved:
     gradients: Mapping[float, Number]
     spreads: Mapping[float, Number]
 
-    def judged(self) -> Truth:
-        """γ is (1 − ρ)² of what it was, gradients and spreads are what they were."""
-        return all_of(
-            check
-            for part in PARTS
-            for check in (
-                same(self.kept[part], (1.0 - part) ** 2, room=NEAR),
-                same(self.gradients[part], 1.0, room=EQUAL),
-                same(self.spreads[part], 1.0, room=EQUAL),
-            )
-        )
-
 
 def moved(make: Callable[[], nn.Module], images: Data, inits: int, seed: int) -> Piece:
     """Of every initialization: center and spread of logits on held-out points, and squared gradients of logits.
@@ -131,8 +120,8 @@ def _numbers(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> tuple[
     return center, spread, sum(float(g.double().square().sum()) for g in gradients)
 
 
-def numbers(piece: Mapping[str, Any], ratio: Callable[[Any, Any], Number]) -> Moved:
-    """From a piece of `moved`; `ratio` is that of averages over networks, with its error."""
+def numbers(piece: Mapping[str, Any]) -> Moved:
+    """From a piece of `moved`."""
     center, spread, gradient = (np.asarray(piece[name], dtype=np.float64) for name in ("center", "spread", "gradient"))
     each = {part: row for row, part in enumerate(PARTS, start=1)}
     return Moved(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 import firstguess as fg
-from firstguess_papers.items import Holds
-from firstguess_papers.judging import Number, Truth, above, below, same
-from firstguess_papers.measured import Cell, Found, Tested, measured
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, above, check, claimed, each
+from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.tables import law_panel, std
+from firstguess_papers.tables import deep, law_panel, std
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from firstguess import EmpiricalGuesses, Measurement
     from firstguess.data import Data
 
-PLACES = {
-    "no norm": "relu",
-    "BatchNorm before": "batchnorm > relu",
-    "LayerNorm before": "layernorm > relu",
-    "BatchNorm after": "relu > batchnorm",
-    "LayerNorm after": "relu > layernorm",
+AROUND = {  # an activation
+    "no norm": "{}",
+    "BatchNorm before": "batchnorm > {}",
+    "LayerNorm before": "layernorm > {}",
+    "BatchNorm after": "{} > batchnorm",
+    "LayerNorm after": "{} > layernorm",
 }
+PLACES = {place: around.format("relu") for place, around in AROUND.items()}
 DEPTHS = (1, 20)
 ONE_LAYER = 0.2270630  # std of G₀ after one plain ReLU layer, √(arcsin(1/π)/2π): theory.md §3
 NEUTRAL = ONE_LAYER / 3  # what still counts as neutral in the checks of this file
@@ -36,7 +37,7 @@ ROOM = 0.03  # difference of two standard deviations of G₀ that does not matte
 
 def network(place: str, depth: int) -> str:
     """`depth` hidden layers with a norm in one of the `PLACES`, Kaiming, no biases."""
-    return f"{depth} x [dense(weight_var=2) > {PLACES[place]}] > dense(weight_var=2)"
+    return deep(PLACES[place], depth)
 
 
 def kernel_law(run: Run, text: str, data: Data, *, classes: int = 2) -> EmpiricalGuesses:
@@ -87,18 +88,20 @@ def _cells(c: Found, x: Data, **options: Any) -> dict[Any, Cell]:
     }
 
 
-def _spreads(c: Found, place: str) -> str:
-    """std of G₀ at both depths, width by width."""
-    return "; ".join(f"width {w}: {' → '.join(str(std(c[place, depth, w])) for depth in DEPTHS)}" for w in c.widths)
+Of: TypeAlias = Callable[["Measurement"], Number]
 
 
-def _of(c: Found, place: str) -> list[Measurement]:
-    return [c[place, depth, width] for depth in DEPTHS for width in c.widths]
+def _over(c: Found, place: str, of: Of, depths: Sequence[int] = DEPTHS) -> dict[str, Number]:
+    """A number by depth and width."""
+    return {f"{place}, {depth} × {width}": of(c[place, depth, width]) for depth in depths for width in c.widths}
 
 
-def _agree(c: Found, place: str) -> list[Truth]:
-    keys = [(depth, width) for depth in DEPTHS for width in c.widths]
-    return [fg.compare(fg.predict(network(place, d)), c[place, d, w]).agrees for d, w in keys]
+def _agree(c: Found, place: str) -> list[Check]:
+    return [
+        Check(f"{place}, {d} × {w}", "distributed as the closed form says",
+              fg.compare(fg.predict(network(place, d)), c[place, d, w]).agrees, str(std(c[place, d, w])))
+        for d in DEPTHS for w in c.widths
+    ]  # fmt: skip
 
 
 def _laws(c: Found, title: str, subtitle: str, theory: Any) -> dict[str, Any]:
@@ -116,31 +119,43 @@ def _laws(c: Found, title: str, subtitle: str, theory: Any) -> dict[str, Any]:
     return {"laws": fg.figures.panels_chart(panels, title=title, subtitle=[subtitle], columns=5, width=200)}
 
 
-def _neutral(claim: str, place: str) -> Tested:
-    return Tested(
-        claim,
-        f"{place} ReLU: std of G₀ beyond that of even guesses is below {NEUTRAL:.3f}, a third of one plain layer's, at "
-        "1 and 20 layers; without a limit if nowhere clearly more than even guesses have (γ = 0)",
-        lambda c: (
-            f"1 → 20 layers, {_spreads(c, place)}; even guesses of independent points have {0.5 / np.sqrt(c.n):.4f}"
+def _neutral(c: Found, claim: str, place: str) -> Entry:
+    even = 0.5 / np.sqrt(c.n)
+    return claimed(
+        claim, "layers × width, std of G₀ beyond that of even guesses (one plain layer's is three times as large); "
+        "without a limit std of G₀ is nowhere clearly above that of even guesses (γ = 0)",
+        each(_over(c, place, beyond_even), below=NEUTRAL),
+        within=[Check(name, "not above even guesses'", above(found, even) is not True, f"{found} against {even:.4f}")
+                for name, found in _over(c, place, std).items()],
+        limit="only in wide networks is nothing left: narrow deep ones keep a little",
+    )  # fmt: skip
+
+
+def _judge_blob(c: Found) -> list[Entry]:
+    kept, as_none = "BatchNorm before", "LayerNorm before"
+    return [
+        claimed(
+            "N1", "layers × width, std of G₀",
+            each(_over(c, kept, std), near=ONE_LAYER, room=ROOM, than="one plain layer's"), within=_agree(c, kept),
+            limit="the level is kept within the room, but some law differs from the closed form (finite width)",
         ),
-        lambda c: [below(beyond_even(m), NEUTRAL) for m in _of(c, place)],
-        within=lambda c: [above(std(m), 0.5 / np.sqrt(c.n)) is not True for m in _of(c, place)],
-        limit="only in wide networks is nothing left: narrow deep ones keep a little (see the two widths)",
-    )
-
-
-def _as_without(c: Found) -> list[Truth]:
-    checks: list[Truth] = []
-    for w in c.widths:
-        checks += [same(paired(c["LayerNorm before", d, w], c["no norm", d, w]), 0.0, room=ROOM) for d in DEPTHS]
-        checks.append(above(std(c["LayerNorm before", 20, w]), std(c["LayerNorm before", 1, w]), by=2 * ROOM))
-    return checks
+        _neutral(c, "N2", "BatchNorm after"),
+        _neutral(c, "N4", "LayerNorm after"),
+        claimed(
+            "N3", "layers × width, std of G₀ with LayerNorm before − without a norm, and by depth",
+            [*each({f"{d} × {w}": paired(c[as_none, d, w], c["no norm", d, w]) for d in DEPTHS for w in c.widths},
+                   near=0.0, room=ROOM),
+             *(check(f"{as_none}, 20 × {w}", std(c[as_none, 20, w]), above=std(c[as_none, 1, w]), by=2 * ROOM,
+                     than="one layer's") for w in c.widths)],
+            within=_agree(c, as_none),
+            limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
+        ),
+    ]  # fmt: skip
 
 
 fig3 = measured(
     "norm/fig3", "Norm before or after the activation: how untrained networks split random data",
-    "NORM Fig 3, Th 4.1-4.4",
+    "NORM Fig 3, Th 4.1-4.4", claims=("N1", "N2", "N4", "N3"),
     about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; blob of {n} points in 1000 dimensions, all of "
     "them one batch; {inits} networks each, {wider} of the wider ones.",
     quick=dict(n=400, widths=(100, 200), inits=300, wider=100),
@@ -150,28 +165,7 @@ fig3 = measured(
     rows=lambda c, place, depth, width: {
         "data": "blob", "depth": depth, "width": width, "theory_std": fg.predict(network(place, depth)).guesses.std(),
     },
-    tests=[
-        Tested(
-            "N1",
-            f"with BatchNorm before ReLU, std of G₀ at 1 and at 20 layers is that of one plain layer ({ONE_LAYER:.4f}) "
-            f"within {ROOM}",
-            lambda c: f"1 → 20 layers, {_spreads(c, 'BatchNorm before')}",
-            lambda c: [same(std(m), ONE_LAYER, room=ROOM) for m in _of(c, "BatchNorm before")],
-            within=lambda c: _agree(c, "BatchNorm before"),
-            limit="the level is kept within the room, but some law differs from the closed form (finite width)",
-        ),
-        _neutral("N2", "BatchNorm after"),
-        _neutral("N4", "LayerNorm after"),
-        Tested(
-            "N3",
-            f"with LayerNorm before ReLU, std of G₀ is that without a norm within {ROOM}, at 1 and at 20 layers, and "
-            f"larger at 20 by more than {2 * ROOM:g}",
-            lambda c: f"1 → 20 layers, {_spreads(c, 'LayerNorm before')}; no norm: {_spreads(c, 'no norm')}",
-            _as_without,
-            within=lambda c: _agree(c, "LayerNorm before"),
-            limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
-        ),
-    ],
+    judge=_judge_blob,
     charts=lambda c: _laws(
         c, "Guesses with norms before and after the activation",
         f"Random data, {c.n:,} points; layers of {c.widths[0]}, {c.inits:,} networks a panel. "
@@ -201,50 +195,43 @@ def _keys() -> list[tuple[str, int]]:
     return [(place, depth) for depth in DEPTHS for place in PLACES]
 
 
-def _farthest(numbers: Mapping[Any, Number]) -> Any:
-    return max(numbers, key=lambda key: abs(numbers[key].value))
-
-
-def _named(c: Found, key: Any) -> str:
-    return f"{key[0]}, {key[1]} layers"
+def _judge_images(c: Found) -> list[Entry]:
+    before, after = (
+        {f"{p}, {d} × {w}": value for (p, d, w), value in c.off.items() if ("after" in p) is own}
+        for own in (False, True)
+    )
+    return [
+        claimed(
+            "N8", "layers × width, std of G₀ on CIFAR-10 − by the closed form for random data",
+            each(before, near=0.0, room=0.05), within=each(after, near=0.0, room=0.05),
+            limit="images are not independent, and LayerNorm after the activation does not remove what they share",
+            otherwise="off by more than 0.05",
+        ),
+        claimed(
+            "N8", "beyond the paper: std of G₀ and the kernel reading's of the same images",
+            [check(f"{p}, {d} layers", std(c[p, d, c.widths[-1]]), near=law.std(), room=ROOM, than="the kernel's")
+             for (p, d), law in c.kernels.items()],
+            otherwise="finite width: the kernel is for infinitely wide layers",
+        ),
+    ]  # fmt: skip
 
 
 fig3_cifar10 = measured(
     "norm/fig3-cifar10", "The same on CIFAR-10: how far random data serve as a model of images", "NORM Fig 3",
-    needs=("cifar10",), seconds=(12, 150),
+    claims=("N8",), needs=("cifar10",), seconds=(12, 150),
     about="1 and 20 hidden ReLU layers of {widths}, Kaiming, two outputs; {n} CIFAR-10 images, standardized by "
     "channel, one batch; {inits} networks each, {wider} of the wider ones. Kernel reading of the same images "
     "(BatchNorm: up to {deepest} layers).",
     quick=dict(n=250, widths=(100,), inits=240, wider=0, deepest=1),
     full=dict(n=600, widths=(100, 400), inits=1000, wider=150, deepest=20),
     cells=lambda c: _cells(c, c.run.data("cifar10", points=c.n), classes=2),
-    quantities=lambda c: {"kernels": _kernels(c, c.deepest), "off": _off_random(c), "worst": _farthest(_off_random(c))},
+    quantities=lambda c: {"kernels": _kernels(c, c.deepest), "off": _off_random(c)},
     rows=lambda c, place, depth, width: {
         "data": "cifar10", "depth": depth, "width": width,
         "theory_std": fg.predict(network(place, depth)).guesses.std(),
         "kernel_std": c.kernels[place, depth].std() if (place, depth) in c.kernels else None,
     },
-    tests=[
-        Tested(
-            "N8",
-            "std of G₀ on CIFAR-10 within 0.05 of the closed form for random data: without a norm and with one before "
-            "the activation; without a limit if also with one after it",
-            lambda c: ", ".join(f"{p}, {d}: {std(c[p, d, c.widths[0]])}" for p, d in _keys())
-            + f"; the largest difference is {c.off[c.worst]} ({_named(c, c.worst)})",
-            lambda c: [same(value, 0.0, room=0.05) for key, value in c.off.items() if "after" not in key[0]],
-            within=lambda c: [same(value, 0.0, room=0.05) for key, value in c.off.items() if "after" in key[0]],
-            limit="not with a norm after the activation: images are not independent of each other, and LayerNorm does "
-            "not remove what they share",
-            otherwise=lambda c: f"off by more than 0.05: {_named(c, c.worst)}, {c.off[c.worst]}",
-        ),
-        Tested(
-            "N8",
-            f"beyond the paper: the kernel reading of the same images gives std of G₀ within {ROOM}",
-            lambda c: ", ".join(f"{p}, {d}: {law.std():.4f}" for (p, d), law in c.kernels.items()),
-            lambda c: [same(std(c[p, d, c.widths[-1]]), law.std(), room=ROOM) for (p, d), law in c.kernels.items()],
-            otherwise="finite width: the kernel is for infinitely wide layers",
-        ),
-    ],
+    judge=_judge_images,
     charts=lambda c: _laws(
         c, "CIFAR-10: guesses with norms before and after the activation",
         f"{c.n:,} images, two outputs; layers of {c.widths[0]}, {c.inits:,} networks a panel. "
@@ -260,31 +247,35 @@ fig3_cifar10 = measured(
 )  # fmt: skip
 
 
-def _places(c: Found, depth: int) -> str:
-    return ", ".join(f"{place} {std(c[place, depth, c.widths[0]])}" for place in PLACES)
-
-
-def _lower_after(c: Found) -> list[Truth]:
-    less = [
-        below(std(c[f"{norm} after", depth, w]), std(c[f"{norm} before", depth, w]))
-        for norm in ("BatchNorm", "LayerNorm")
-        for depth in DEPTHS
-        for w in c.widths
-    ]
-    layernorm = [above(beyond_even(c["LayerNorm after", 1, w]), NEARLY) for w in c.widths]
-    return [*less, *layernorm, *(below(beyond_even(m), NEARLY) for m in _of(c, "BatchNorm after"))]
-
-
-def _off_kernel(c: Found) -> dict[Any, Number]:
-    return {
-        key: std(c[(*key, c.widths[-1])]) - Number(law.std(), law.standard_error("std"))
-        for key, law in c.kernels.items()
+def _judge_digits(c: Found) -> list[Entry]:
+    pairs = [(norm, d, w) for norm in ("BatchNorm", "LayerNorm") for d in DEPTHS for w in c.widths]
+    off = {
+        f"{p}, {d} layers": std(c[p, d, c.widths[-1]]) - Number(law.std(), law.standard_error("std"))
+        for (p, d), law in c.kernels.items()
     }
+    return [
+        claimed(
+            "N9", "layers × width, std of G₀ with the norm after, and what of it is beyond even guesses",
+            [*(check(f"{norm} after, {d} × {w}", std(c[f"{norm} after", d, w]), below=std(c[f"{norm} before", d, w]),
+                     than="with the norm before") for norm, d, w in pairs),
+             *each(_over(c, "LayerNorm after", beyond_even, (1,)), above=NEARLY),
+             *each(_over(c, "BatchNorm after", beyond_even), below=NEARLY)],
+        ),
+        claimed(
+            "N9", "it departs in size: std of G₀ after one layer without a norm",
+            [check("no norm", std(c["no norm", 1, c.widths[0]]), above=ONE_LAYER, than="random data's")],
+        ),
+        claimed(
+            "N9", f"beyond the paper: std of G₀ at width {c.widths[-1]} − by the kernel reading",
+            each(off, near=0.0, room=ROOM),
+            otherwise="finite width: at 20 layers narrow networks differ from infinitely wide ones",
+        ),
+    ]  # fmt: skip
 
 
 fig_g5 = measured(
     "norm/fig-g5", "The norm's place on MNIST, even against odd digits", "NORM Figs G.5, G.6 (initialization)",
-    needs=("mnist",), seconds=(15, 150),
+    claims=("N9",), needs=("mnist",), seconds=(15, 150),
     about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; {n} MNIST digits, standardized, one batch; "
     "{inits} networks each. Kernel reading of the same digits.",
     quick=dict(n=160, widths=(100, 200), inits=(400, 100)),
@@ -295,33 +286,7 @@ fig_g5 = measured(
         "depth": depth, "width": width, "kernel_std": c.kernels[place, depth].std(),
         "closed_form_std": fg.predict(network(place, depth), points=c.n).guesses.std(),
     },
-    tests=[
-        Tested(
-            "N9",
-            f"std of G₀ is lower with the norm after than before (both norms, depths, widths); beyond even guesses it "
-            f"is "
-            f"above {NEARLY} for LayerNorm after one layer and below {NEARLY} for BatchNorm after, at 1 and 20 layers",
-            lambda c: f"1 layer: {_places(c, 1)}; 20 layers: {_places(c, 20)}",
-            _lower_after,
-        ),
-        Tested(
-            "N9",
-            f"it departs in size: without a norm, std of G₀ after one layer is above that of random data "
-            f"({ONE_LAYER:.4f})",
-            lambda c: str(std(c["no norm", 1, c.widths[0]])),
-            lambda c: [above(std(c["no norm", 1, c.widths[0]]), ONE_LAYER)],
-        ),
-        Tested(
-            "N9",
-            "beyond the paper: the kernel reading gives std of G₀ in all ten cases within 0.03 of networks of the "
-            "larger width",
-            lambda c: f"largest difference {_off_kernel(c)[_farthest(_off_kernel(c))]} "
-            f"({_named(c, _farthest(_off_kernel(c)))}); LayerNorm after one layer: kernel "
-            f"{c.kernels['LayerNorm after', 1].std():.4f}, measured {std(c['LayerNorm after', 1, c.widths[-1]])}",
-            lambda c: [same(value, 0.0, room=ROOM) for value in _off_kernel(c).values()],
-            otherwise="finite width: at 20 layers narrow networks differ from infinitely wide ones",
-        ),
-    ],
+    judge=_judge_digits,
     charts=lambda c: _laws(
         c, "MNIST: guesses with norms before and after the activation",
         f"{c.n} digits, even against odd; layers of {c.widths[0]}, {c.inits[0]:,} networks a "

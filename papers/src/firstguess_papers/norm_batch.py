@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import lines
-from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, below, entry, same
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, check, claimed, each
+from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.mf_simulation import mean
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns, gamma
+from firstguess_papers.tables import gamma
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +65,7 @@ def in_bins(kind: str, batch: int) -> Array:
     return np.diff(above_edge) / np.diff(EDGES)
 
 
-def _simulate(run: Run, n: int, d: int, width: int, layer: int, batch: int) -> dict[str, Any]:
+def _simulate(run: Run, n: int, layer: int, batch: int, d: int = 100, width: int = 100) -> dict[str, Any]:
     """Values of one hidden layer in batches; all averages are over nodes and points of a batch, one number a batch."""
 
     def compute() -> dict[str, Any]:
@@ -86,159 +89,138 @@ def _simulate(run: Run, n: int, d: int, width: int, layer: int, batch: int) -> d
     return run.piece(key, compute, label=f"layer {layer}, batches of {batch}")
 
 
-def _number(values: Array) -> Number:
-    return Number(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+SIZES = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}  # batches whose γ is measured
 
 
-@item(
-    "norm/fig-e1",
-    "BatchNorm of small batches: the law of the values, centre and tails",
-    claims=("N7",),
-    where="NORM Figs E.1, E.2, App. E.1.2",
-    about="Hidden layers 1 and 3 of one ReLU network of width 100, Kaiming; blob of {n} points in 100 dimensions in "
-    "batches of 8, 16, 64, 256 (sizes ours). γ after a ReLU: {inits} networks of width 200, 768 points.",
-    quick=dict(n=10_240, inits=120),
-    full=dict(n=51_200, inits=500),
-    seconds=(9, 60),
-)
-def fig_e1(run: Run) -> Outcome:
-    """N7: mean, variance, tails and difference of the two estimators, measured and exact."""
-
-    n, inits = run.take("n inits")
-    found = {(layer, b): _simulate(run, n, 100, 100, layer, b) for layer in (1, 3) for b in BATCHES}
-    gauss = np.diff(special.ndtr(EDGES)) / np.diff(EDGES)
-    shown = BATCHES[:3]
-    centre = [
-        library.Panel(f"{kind}, batch of {b}", EDGES, found[1, b][f"density {kind}"],
-                      {"exact": in_bins(kind, b), "Gaussian": gauss}, top=0.44)
-        for kind in KINDS for b in shown
-    ]  # fmt: skip
-    tails = {
-        f"batch of {b}": [
-            *(library.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
-            *(library.Series(kind, REACH, found[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
-            library.Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
-        ]
-        for b in shown
-    }
-    drift = _drift(run, inits)
-    charts = {
-        "tails": figures.lines_chart(
-            tails, title="Tails of values after BatchNorm, usual and leave-one-out",
-            subtitle=[f"First hidden layer, width 100, {n:,} random points. Points: measured. Lines: exact "
-                      "distributions (Beta; Student's t)."],
-            x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
-        ),
-        "centre": figures.panels_chart(
-            centre, title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
-            subtitle=[f"Values after a BatchNorm, first hidden layer, width 100, {n:,} random points."],
-            x_title="Normalized value", percent=False,
-        ),
-        "gamma": drift["chart"],
+def _cells(c: Found) -> dict[Any, Cell]:
+    """BatchNorm, ReLU and a second hidden layer, whose γ is an average over many nodes."""
+    x = c.blob(768, 200)
+    texts = {
+        (kind, b): f"dense(weight_var=2) > batchnorm(batch={b}{', estimator=leave_one_out' * (kind != 'usual')}) > "
+        "relu > dense(weight_var=2) > tanh > dense"
+        for kind, batches in SIZES.items() for b in batches
     }  # fmt: skip
-    rows = [
-        {
-            "layer": layer, "batch": b, "estimator": kind,
-            "mean": _number(p[f"mean {kind}"]).value, "variance": _number(p[f"square {kind}"]).value,
-            "variance_error": _number(p[f"square {kind}"]).error, "variance_exact": _variance(kind, b),
-            **{f"beyond_{t:g}": float(p[f"beyond {kind}"][:, k].mean()) for k, t in enumerate(THRESHOLDS)},
-            **{f"beyond_{t:g}_exact": float(beyond(kind, b, t)) for t in THRESHOLDS},
-        }
-        for (layer, b), p in found.items()
-        for kind in KINDS
-    ]  # fmt: skip
-    return Outcome(
-        [_claim(found), _exact(found), drift["entry"]],
-        {"values": columns(rows), "gamma": columns(drift["rows"])},
-        charts,
-        ["Sizes are ours. Errors are over batches: values of one batch are not independent."],
-        holds={
-            "tails": Holds(
-                "Leaving a point out of its own statistics turns light tails into heavy ones; large batches forget it",
-                entries=(0,),
-            ),
-            "gamma": Holds("Small batches raise the bias that BatchNorm before ReLU keeps", entries=(2,)),
-        },
-    )
+    c.known["theory"] = {key: float(fg.predict(text).gamma[1]) for key, text in texts.items()}
+    return {key: Cell(text, x, {"width": 200, "probe": "weights"}) for key, text in texts.items()}
 
 
 def _variance(kind: str, batch: int) -> float:
     return 1.0 if kind == "usual" else batch / (batch - 1) * (batch - 2) / (batch - 4)
 
 
-def _claim(found: dict[tuple[int, int], dict[str, Any]]) -> Any:
-    must: list[Truth] = []
-    said: list[str] = []
+def judge(c: Found) -> list[Entry]:
+    """N7: usual and leave-one-out, the exact distributions, and γ by batch."""
     gaussian = float(2 * special.ndtr(-3.0))
+    must: list[Check] = []
     for layer in (1, 3):
-        variance = [_number(found[layer, b]["square leave-one-out"]) for b in BATCHES]
-        usual = [_number(found[layer, b]["beyond usual"][:, 2]) for b in BATCHES]
-        other = [_number(found[layer, b]["beyond leave-one-out"][:, 2]) for b in BATCHES]
-        apart = [_number(found[layer, b]["apart"]) for b in BATCHES]
-        must += [same(_number(found[layer, b]["mean leave-one-out"]), 0.0, room=0.02) for b in BATCHES]
-        must += [above(v, 1.0) for v in variance[:3]]
-        must += [below(variance[k + 1], variance[k]) for k in range(2)]
-        must += [above(b, a) for a, b in zip(usual[:3], other[:3], strict=True)]
-        must += [below(apart[k + 1], apart[k]) for k in range(3)] + [below(apart[3], 0.01)]
-        must += [same(other[3], gaussian, room=0.0015)]
-        said.append(
-            f"layer {layer}, batches of {', '.join(map(str, BATCHES))}: variance {', '.join(map(str, variance))} "
-            f"against 1; beyond ±3: {', '.join(map(str, other))} against {', '.join(map(str, usual))} (Gaussian "
-            f"{gaussian:.4f}); apart by more than 0.1: {', '.join(map(str, apart))}"
-        )
-    return entry(
-        "N7",
-        "leave-one-out against usual: mean 0 within 0.02; variance above 1 up to batches of 64 and falling; more "
-        "beyond ±3; P(difference > 0.1) falls with the batch to below 0.01 at 256; there P(|value| > 3) is Gaussian "
-        "within 0.0015",
-        "; ".join(said),
-        must,
-    )
+        in_layer = f"layer {layer}"
+
+        def found(what: str, batches: Sequence[int] = BATCHES, layer: int = layer) -> list[Number]:
+            values = [np.asarray(c.values[layer, b][what]) for b in batches]
+            return [mean(v[:, 2] if v.ndim == 2 else v) for v in values]  # shares beyond ±3
+
+        variance, apart = found("square leave-one-out"), found("apart")
+        other = found("beyond leave-one-out")
+        must += [
+            check(f"mean of leave-one-out, {in_layer}", found("mean leave-one-out"), near=0.0, room=0.02),
+            check(f"its variance up to batches of 64, {in_layer}", variance[:3], above=1.0),
+            check(f"its variance, {in_layer}", variance[1:3], below=variance[:2], than="with smaller batches"),
+            check(f"beyond ±3 up to batches of 64, {in_layer}", other[:3], above=found("beyond usual", BATCHES[:3]),
+                  than="the usual estimator's"),
+            check(f"apart by more than 0.1, {in_layer}", apart[1:], below=apart[:-1], than="with smaller batches"),
+            check(f"apart by more than 0.1 in batches of 256, {in_layer}", apart[3], below=0.01),
+            check(f"beyond ±3 in batches of 256, {in_layer}", other[3], near=gaussian, room=0.0015, than="Gaussian"),
+        ]  # fmt: skip
+
+    def off(layer: int) -> list[Check]:
+        return [
+            check(f"{kind} batches of {b}, layer {layer}",
+                  [mean(c.values[layer, b][f"beyond {kind}"][:, k]) - Number(float(beyond(kind, b, t)))
+                   for k, t in enumerate(THRESHOLDS)], near=0.0, room=0.004)
+            for b in BATCHES for kind in KINDS
+        ]  # fmt: skip
+
+    return [
+        claimed("N7", "values by the leave-one-out estimator, by batch size", must),
+        claimed(
+            "N7", "beyond the paper: shares beyond ±1, 2, 3, 4 − those of the exact distributions (Beta; Student's t)",
+            off(1), within=off(3), limit="values of deeper narrow layers are not quite Gaussian over the data",
+        ),
+        claimed(
+            "N7", "beyond the paper: γ behind BatchNorm and ReLU by batch size, over that of theory.md (5)",
+            each({f"{kind} batches of {b}": gamma(c[kind, b], 1) / Number(c.theory[kind, b])
+                  for kind, b in c.cells}, near=1.0, room=0.1),
+        ),
+    ]  # fmt: skip
 
 
-def _exact(found: dict[tuple[int, int], dict[str, Any]]) -> Any:
-    """The exact laws hold where values are Gaussian over the data: in the first layer; the third shows the limit."""
-    off: dict[int, list[tuple[Number, Truth]]] = {1: [], 3: []}
-    for (layer, b), p in found.items():
-        for kind in KINDS:
-            for k, t in enumerate(THRESHOLDS):
-                rest = _number(p[f"beyond {kind}"][:, k]) - Number(float(beyond(kind, b, t)))
-                off[layer].append((rest, same(rest, 0.0, room=0.004)))
-    worst = {layer: max((r for r, _ in values), key=lambda r: abs(r.value)) for layer, values in off.items()}
-    return entry(
-        "N7",
-        "beyond the paper: shares beyond ±1, 2, 3, 4 by the exact laws (Beta; Student's t) within 0.004, in layer 1; "
-        "without a limit if also in layer 3",
-        f"largest difference {worst[1]} in layer 1, {worst[3]} in layer 3",
-        [truth for _, truth in off[1]],
-        within=[truth for _, truth in off[3]],
-        limit="values of deeper narrow layers are not quite Gaussian over the data",
-    )
+def _value_rows(c: Found) -> list[dict[str, Any]]:
+    return [
+        {"layer": layer, "batch": b, "estimator": kind, "mean": mean(p[f"mean {kind}"]).value,
+         "variance": mean(p[f"square {kind}"]), "variance_exact": _variance(kind, b),
+         **{f"beyond_{t:g}": float(p[f"beyond {kind}"][:, k].mean()) for k, t in enumerate(THRESHOLDS)},
+         **{f"beyond_{t:g}_exact": float(beyond(kind, b, t)) for t in THRESHOLDS}}
+        for (layer, b), p in c.values.items() for kind in KINDS
+    ]  # fmt: skip
 
 
-def _drift(run: Run, inits: int) -> dict[str, Any]:
-    """γ behind BatchNorm and a ReLU by batch size: theory.md (5)."""
+def _gamma_rows(c: Found) -> list[dict[str, Any]]:
+    return [
+        {"estimator": kind, "batch": b, "gamma": g.value, "error": g.error, "theory": c.theory[kind, b]}
+        for (kind, b), g in ((key, gamma(m, 1)) for key, m in c.cells.items())
+    ]
 
-    x = fg.data.blob(768, 200, seed=run.seed)
-    sizes = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}
-    rows: list[dict[str, Any]] = []
-    checks: list[Truth] = []
-    for kind, batches in sizes.items():
-        option = ", estimator=leave_one_out" if kind == "leave-one-out" else ""
-        for b in batches:
-            # a second hidden layer, whose γ is an average over many nodes
-            text = f"dense(weight_var=2) > batchnorm(batch={b}{option}) > relu > dense(weight_var=2) > tanh > dense"
-            m = run.measure(text, x, inits=inits, width=200, probe="weights", label=f"γ, {kind}, batches of {b}")
-            found, theory = gamma(m, 1), float(fg.predict(text).gamma[1])
-            checks.append(same(found / Number(theory), 1.0, room=0.1))
-            rows.append({"estimator": kind, "batch": b, "gamma": found.value, "error": found.error, "theory": theory})
-    chart = lines(
-        rows, "batch", "gamma", by="estimator", title="Bias that BatchNorm before ReLU keeps, by batch size",
-        x_title="Batch size", y_title="Drift ratio γ of the layer after", x_scale="log",
-        rules={"all data: 1/(π − 1)": 1 / (np.pi - 1)}, dodge=False, width=760,
-    )  # fmt: skip
-    shown = ", ".join(
-        f"{r['estimator']} {r['batch']}: {Number(r['gamma'], r['error'])} ({r['theory']:.4f})" for r in rows
-    )
-    statement = "beyond the paper: γ behind BatchNorm and ReLU by batch size is that of theory.md (5) within 10 %"
-    return {"chart": chart, "rows": rows, "entry": entry("N7", statement, shown, checks)}
+
+def _charts(c: Found) -> dict[str, Any]:
+    gauss = np.diff(special.ndtr(EDGES)) / np.diff(EDGES)
+    shown = BATCHES[:3]
+    where = f"irst hidden layer, width 100, {c.n:,} random points."
+    tails = {
+        f"batch of {b}": [
+            *(library.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
+            *(library.Series(kind, REACH, c.values[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
+            library.Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
+        ]
+        for b in shown
+    }
+    return {
+        "tails": figures.lines_chart(
+            tails, title="Tails of values after BatchNorm, usual and leave-one-out",
+            subtitle=[f"F{where} Points: measured. Lines: exact distributions (Beta; Student's t)."],
+            x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
+        ),
+        "centre": figures.panels_chart(
+            [library.Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
+                           {"exact": in_bins(kind, b), "Gaussian": gauss}, top=0.44) for kind in KINDS for b in shown],
+            title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
+            subtitle=[f"Values after a BatchNorm, f{where}"], x_title="Normalized value", percent=False,
+        ),
+        "gamma": lines(
+            _gamma_rows(c), "batch", "gamma", by="estimator", x_title="Batch size", x_scale="log", dodge=False,
+            title="Bias that BatchNorm before ReLU keeps, by batch size", y_title="Drift ratio γ of the layer after",
+            rules={"all data: 1/(π − 1)": 1 / (np.pi - 1)}, width=760,
+        ),
+    }  # fmt: skip
+
+
+fig_e1 = measured(
+    "norm/fig-e1", "BatchNorm of small batches: the law of the values, centre and tails",
+    "NORM Figs E.1, E.2, App. E.1.2", claims=("N7",),
+    about="Hidden layers 1 and 3 of one ReLU network of width 100, Kaiming; blob of {n} points in 100 dimensions in "
+    "batches of 8, 16, 64, 256 (sizes ours). γ after a ReLU: {inits} networks of width 200, 768 points.",
+    quick=dict(n=10_240, inits=120),
+    full=dict(n=51_200, inits=500),
+    seconds=(9, 60),
+    cells=_cells,
+    quantities=lambda c: {"values": {(k, b): _simulate(c.run, c.n, k, b) for k in (1, 3) for b in BATCHES}},
+    judge=judge,
+    table="",
+    tables=lambda c: {"values": _value_rows(c), "gamma": _gamma_rows(c)},
+    charts=_charts,
+    holds={
+        "tails": Holds("Leaving a point out of its own statistics turns light tails into heavy ones; large batches "
+                       "forget it", entries=(0,)),
+        "gamma": Holds("Small batches raise the bias that BatchNorm before ReLU keeps", entries=(2,)),
+    },
+    notes=["Sizes are ours. Errors are over batches: values of one batch are not independent."],
+)  # fmt: skip

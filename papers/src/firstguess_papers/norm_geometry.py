@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,19 +15,19 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers.bias_mode import chosen
-from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, entry, same
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Number, claimed, each
 from firstguess_papers.library import Curve, looked_at
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.training_charts import Line, arms_chart
-from firstguess_papers.training_pieces import MEMBERS
+from firstguess_papers.training_pieces import MEMBERS, SEEDS
 
 if TYPE_CHECKING:
     from firstguess import Network
     from firstguess.data import Data
 
 Array = NDArray[np.float64]
+Steps = NDArray[np.int64]
 NETS = {
     "ReLU, 1 hidden layer": "dense(weight_var=2) > relu > dense(weight_var=2)",
     "ReLU, 3 hidden layers": "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)",
@@ -42,7 +45,7 @@ _CLOSE = math.log(1.25)  # of the logarithm of a time: predicted and measured ag
 class Motion:
     """Margins g = f₁ − f₀ of networks over training, (networks, steps, points), and the points' labels."""
 
-    steps: NDArray[np.int64]
+    steps: Steps
     margins: Array
     labels: NDArray[np.int64]
 
@@ -94,112 +97,62 @@ def later(motion: Motion) -> Number:
     return logarithm(motion.rotated / motion.translated)
 
 
-def judged(seen: dict[str, Motion], times: float = 1.0) -> list[Truth]:
-    """N21 itself: in each kind of network half of the turn comes later (so many times) than half of the move."""
-    return [above(later(motion), math.log(times)) for motion in seen.values()]
+def judged(seen: Mapping[str, Motion], known: Mapping[str, Motion]) -> list[Entry]:
+    """N21: in each kind of network half of the turn comes later than half of the move; and the kernel's times."""
+
+    def times(what: str) -> dict[str, Number]:
+        return {
+            f"half of the {'move' if what == 'translated' else 'turn'}, {name.replace(',', '')}":
+            logarithm(getattr(seen[name], what) / getattr(known[name], what)) for name in seen
+        }  # fmt: skip
+
+    turns = {name: later(motion) for name, motion in seen.items()}
+    return [
+        claimed(
+            "N21", "ln of how many times later than half of the move (mean margin) half of the turn (correlation of "
+            f"margin and labels) comes; without a limit two time scales, {_TWO:g} times as late",
+            each(turns, above=0.0), within=each(turns, above=math.log(_TWO), than=f"ln {_TWO:g}"),
+            limit="not two time scales",
+            also="; ".join(
+                f"{name}: × {_times(turns[name])} (kernel × {_times(later(known[name]))})" for name in seen
+            ),
+        ),
+        claimed(
+            "N21", "ln of trained times over those of the tangent kernel, from each network's own start",
+            each({**times("translated"), **times("rotated")}, near=0.0, room=_CLOSE),
+        ),
+    ]  # fmt: skip
 
 
-@item(
-    "norm/geometry",
-    "The boundary first translates, then rotates",
-    claims=("N21",),
-    where="NORM App. C.1",
-    needs=("mnist",),
-    about="ReLU with 1 and 3 hidden layers of {width} and tanh at its edge, {n} MNIST images, even or odd; full "
-    "batches at 0.05 of the rate that overshoots, {steps} steps; {networks} networks each whose cloud starts at least "
-    "half its spread from the boundary. Network, data and rate are ours.",
-    quick=dict(n=60, width=100, steps=150, inits=10, parts=1),
-    full=dict(n=150, width=200, steps=400, inits=10, parts=2),
-    seconds=(15, 120),
-)
-def geometry(run: Run) -> Outcome:
-    """N21: when half of the offset is gone, when half of the alignment is there, and when the kernel says so."""
-    n, width, steps, inits, parts = run.take("n width steps inits parts")
-    x = chosen(run.data("mnist:even-odd", points=4 * n), (n // 2, n // 2), flat=True)
+def _motions(c: Found) -> dict[str, Any]:
+    """Logits and margins of trained networks, and margins along the tangent kernel; rates, λ_b and λ_sig."""
+    x = chosen(c.run.data("mnist:even-odd", points=4 * c.n), (c.n // 2, c.n // 2), flat=True)
     assert x.y is not None
-    looks = looked_at(steps)
-    logits: dict[str, Array] = {}  # (networks, steps, points, 2)
-    seen: dict[str, Motion] = {}
-    known: dict[str, Motion] = {}
-    scales: dict[str, tuple[float, float, float]] = {}
-    for name, text in NETS.items():
-        rate, bias, signal = _modes(run, text, x, width)
-        scales[name] = rate, bias, signal
-        pieces = [_piece(run, name, text, x, width, rate, looks, inits, part) for part in range(parts)]
-        logits[name], margins = (np.concatenate([p[which] for p in pieces]) for which in ("trained", "predicted"))
-        seen[name] = Motion(looks, logits[name][..., 1] - logits[name][..., 0], x.y)
-        known[name] = Motion(looks, margins, x.y)
-    must = judged(seen)
-    apart = judged(seen, _TWO)
-    close = [
-        same(logarithm(getattr(seen[name], what) / getattr(known[name], what)), 0.0, room=_CLOSE)
-        for name in NETS
-        for what in ("translated", "rotated")
-    ]
-    said = "; ".join(
-        f"{name}: × {_times(later(seen[name]))} later (kernel × {_times(later(known[name]))}), half of the move after "
-        f"{np.median(seen[name].translated):.3g} steps (kernel {np.median(known[name].translated):.3g}), of the turn "
-        f"after {np.median(seen[name].rotated):.3g} (kernel {np.median(known[name].rotated):.3g}); 1/ηλ_b = "
-        f"{1 / (rate * bias):.3g}, 1/ηλ_sig = {1 / (rate * signal):.3g}"
-        for name, (rate, bias, signal) in scales.items()
-    )
-    return Outcome(
-        [
-            entry(
-                "N21",
-                "in all three networks half of the turn (correlation of margin and labels) comes later than half of "
-                f"the move (mean margin); without a limit two time scales: over {_TWO:g} times as late",
-                said,
-                must,
-                within=apart,
-                limit=f"not two time scales: in one of these the turn comes less than {_TWO:g} times as late",
-            ),
-            entry(
-                "N21",
-                "the tangent kernel has both times right, from each network's own start, within 25 % on average "
-                "(logarithms)",
-                "trained / predicted: "
-                + "; ".join(
-                    f"{name}: move {_times(logarithm(seen[name].translated / known[name].translated))}, turn "
-                    f"{_times(logarithm(seen[name].rotated / known[name].rotated))}"
-                    for name in NETS
-                ),
-                close,
-            ),
-        ],
-        {"times": columns(_rows(seen, known))},
-        {"curves": _chart(seen, known), "film": _film(seen[_SHOWN], logits[_SHOWN])},
-        ["Networks whose cloud starts nearer than half its spread to the boundary are left out: nothing translates."],
-        {"curves": Holds("The boundary first moves, then turns", entries=(0,))},
-    )
+    looks = looked_at(c.steps)
+    found: dict[str, dict[str, Any]] = {"logits": {}, "seen": {}, "moved": {}, "scales": {}}
 
-
-def _modes(run: Run, text: str, x: Data, width: int) -> tuple[float, float, float]:
-    """Learning rate, λ_b and λ_sig."""
-
-    def compute() -> dict[str, Any]:
-        t = fg.predict_training(text, data=x, lr=1e-7, steps=1, width=width, draws=2, trust=False)
+    def modes(text: str) -> dict[str, Any]:
+        t = fg.predict_training(text, data=x, lr=1e-7, steps=1, width=c.width, draws=2, trust=False)
         return {"rate": _PART * t.overshoot, "bias": t.modes.bias, "signal": t.modes.signal}
 
-    piece = run.piece({"modes": text, "data": x.hash, "width": width}, compute, label=f"modes of {text}")
-    return float(piece["rate"]), float(piece["bias"]), float(piece["signal"])
+    for name, text in NETS.items():
+        about = {"data": x.hash, "width": c.width}
+        own = c.run.piece({"modes": text, **about}, partial(modes, text), label=f"modes of {text}")
+        found["scales"][name] = rate, _, _ = tuple(float(own[key]) for key in ("rate", "bias", "signal"))
+        about |= {"motion": text, "rate": rate, "looks": looks.tolist(), "inits": c.inits}
+        pieces = [
+            c.run.piece({**about, "part": k}, partial(_moved, text, x, c.width, rate, looks, c.inits, seed),
+                        label=f"{name}, part {k + 1}")
+            for k, seed in enumerate(range(c.run.seed, c.run.seed + SEEDS * c.parts, SEEDS))
+        ]  # fmt: skip
+        logits, margins = (np.concatenate([np.asarray(p[key]) for p in pieces]) for key in ("trained", "predicted"))
+        found["logits"][name] = logits  # (networks, steps, points, 2)
+        found["seen"][name] = Motion(looks, logits[..., 1] - logits[..., 0], x.y)
+        found["moved"][name] = Motion(looks, margins, x.y)
+    return found
 
 
-def _piece(
-    run: Run, name: str, text: str, x: Data, width: int, rate: float, looks: NDArray[np.int64], inits: int, part: int
-) -> dict[str, Array]:
-    key = {"motion": text, "data": x.hash, "width": width, "rate": rate, "looks": looks.tolist(), "inits": inits}
-    found = run.piece(
-        {**key, "part": part},
-        lambda: _moved(text, x, width, rate, looks, inits, run.seed + 1000 * part),
-        label=f"{name}, part {part + 1}",
-    )
-    return {which: np.asarray(found[which]) for which in ("trained", "predicted")}
-
-
-def _moved(
-    text: str, x: Data, width: int, rate: float, looks: NDArray[np.int64], inits: int, seed: int
-) -> dict[str, Any]:
+def _moved(text: str, x: Data, width: int, rate: float, looks: Steps, inits: int, seed: int) -> dict[str, Any]:
     """Logits of networks that start far from the boundary, trained; margins moved along the tangent kernel."""
     from firstguess_papers.library import as_network, kernel_of
 
@@ -207,29 +160,16 @@ def _moved(
     network = as_network(text)
     tangent = kernel_of(network, x.x.astype(np.float64), width).tangent
     assert tangent is not None
-    kept: list[Array] = []
-    for member in range(_TRIES * inits):
-        found = descend(network, x, width, rate, looks, seed, member)
-        if found is not None:
-            kept.append(found)
-        if len(kept) == inits:
-            break
-    seen = np.array(kept)
+    tried = (descend(network, x, width, rate, looks, seed, member) for member in range(_TRIES * inits))
+    seen = np.array(list(islice((found for found in tried if found is not None), inits)))
     starts = seen[:, 0, :, 1] - seen[:, 0, :, 0]
     return {"trained": seen, "predicted": lazily(starts, tangent, x.y, rate, looks)}
 
 
 def descend(
-    network: Network,
-    x: Data,
-    width: int,
-    rate: float,
-    looks: NDArray[np.int64],
-    seed: int,
-    member: int,
-    *,
+    network: Network, x: Data, width: int, rate: float, looks: Steps, seed: int, member: int, *,
     far: float = _FAR,
-) -> Array | None:
+) -> Array | None:  # fmt: skip
     """Logits of one network at these steps of gradient descent, (steps, points, 2); None if it starts too near."""
     import torch
 
@@ -254,7 +194,7 @@ def descend(
     return np.array(found)
 
 
-def lazily(starts: Array, tangent: Array, labels: NDArray[np.int64], rate: float, looks: NDArray[np.int64]) -> Array:
+def lazily(starts: Array, tangent: Array, labels: NDArray[np.int64], rate: float, looks: Steps) -> Array:
     """The same by theory.md (14): g ← g − (2η/n) Θ (σ(g) − y), (networks, steps, points)."""
     from scipy import special
 
@@ -272,7 +212,7 @@ def _times(log: Number) -> str:
     return str(Number(factor, factor * log.error))
 
 
-def _rows(seen: dict[str, Motion], known: dict[str, Motion]) -> list[dict[str, Any]]:
+def _rows(seen: Mapping[str, Motion], known: Mapping[str, Motion]) -> list[dict[str, Any]]:
     return [
         {"network": name, "source": source, "member": k, "translated": float(a), "rotated": float(b)}
         for source, given in (("trained", seen), ("predicted", known))
@@ -281,13 +221,11 @@ def _rows(seen: dict[str, Motion], known: dict[str, Motion]) -> list[dict[str, A
     ]
 
 
-def _chart(seen: dict[str, Motion], known: dict[str, Motion]) -> Any:
+def _chart(seen: Mapping[str, Motion], known: Mapping[str, Motion]) -> Any:
     move, turn = "Translation: mean margin, by its start", "Rotation: correlation of margin and labels"
     return arms_chart(
-        {
-            move: [Line(name, seen[name].offset, known[name].offset) for name in seen],
-            turn: [Line(name, seen[name].alignment, known[name].alignment) for name in seen],
-        },
+        {move: [Line(name, seen[name].offset, known[name].offset) for name in seen],
+         turn: [Line(name, seen[name].alignment, known[name].alignment) for name in seen]},
         title="How the boundary moves and turns in training", columns=2, width=430, plain=(move, turn),
         y_domains={move: (-0.2, 1.05), turn: (-0.3, 1.0)},
     )  # fmt: skip
@@ -295,7 +233,31 @@ def _chart(seen: dict[str, Motion], known: dict[str, Motion]) -> Any:
 
 def _film(motion: Motion, logits: Array) -> Any:
     """The network whose start is the most usual."""
-
     first = np.abs(motion.margins[:, 0].mean(axis=1)) / motion.margins[:, 0].std(axis=1, ddof=1)
     k = int(np.abs(first - np.median(first)).argmin())
     return figures.logits_film(dict(zip(motion.steps.tolist(), logits[k], strict=True)), motion.labels)
+
+
+geometry = measured(
+    "norm/geometry", "The boundary first translates, then rotates", "NORM App. C.1", claims=("N21",), needs=("mnist",),
+    about="ReLU with 1 and 3 hidden layers of {width} and tanh at its edge, {n} MNIST images, even or odd; full "
+    "batches at 0.05 of the rate that overshoots, {steps} steps; {networks} networks each whose cloud starts at least "
+    "half its spread from the boundary. Network, data and rate are ours.",
+    quick=dict(n=60, width=100, steps=150, inits=10, parts=1),
+    full=dict(n=150, width=200, steps=400, inits=10, parts=2),
+    seconds=(15, 120),
+    quantities=_motions,
+    judge=lambda c: judged(c.seen, c.moved),
+    tables=lambda c: {"times": _rows(c.seen, c.moved)},
+    charts=lambda c: {"curves": _chart(c.seen, c.moved), "film": _film(c.seen[_SHOWN], c.logits[_SHOWN])},
+    holds={"curves": Holds("The boundary first moves, then turns", entries=(0,))},
+    notes=lambda c: [
+        "Networks whose cloud starts nearer than half its spread to the boundary are left out: nothing translates.",
+        "Steps: " + "; ".join(
+            f"{name}: half of the move {np.median(c.seen[name].translated):.3g} (kernel "
+            f"{np.median(c.moved[name].translated):.3g}), of the turn {np.median(c.seen[name].rotated):.3g} (kernel "
+            f"{np.median(c.moved[name].rotated):.3g}), 1/ηλ_b = {1 / (rate * bias):.3g}, 1/ηλ_sig = "
+            f"{1 / (rate * signal):.3g}" for name, (rate, bias, signal) in c.scales.items()
+        ) + ".",
+    ],
+)  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, above, below, entry
+from firstguess_papers.judging import Number, above, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm_models import Model, Place
 from firstguess_papers.training_charts import arms_chart, lines_of, rows_chart
@@ -43,9 +43,9 @@ class Setting:
         """Half of the training."""
         return self.arms[BEFORE].near(self.last / 2)
 
-    def gain(self, place: str, what: str = "accuracy", step: int | None = None) -> Number:
-        """By how much a place is ahead of "before", network by network: members share weights and order of data."""
-        return paired(self.arms[place], self.arms[BEFORE], what, self.last if step is None else step)
+    def gain(self, place: str, what: str = "accuracy") -> Number:
+        """By how much a place ends ahead of "before", network by network: members share weights and order of data."""
+        return paired(self.arms[place], self.arms[BEFORE], what, self.last)
 
     def ahead(self, place: str, until: int | None = None) -> Number:
         """The same averaged over the looks from step 1 on, which are even on a logarithmic axis.
@@ -91,77 +91,52 @@ def _setting(c: Found, model: Model, shift: float) -> Setting:
 
 def judged(kind: str, base: Setting, wide: Setting, place: str) -> list[Entry]:
     """N15's first three parts for one model at shift 0. Every check is 4 standard errors of paired differences."""
-    others = [base.ahead(place, base.half), wide.ahead(place), wide.ahead(place, wide.half)]
-    absorbed = [base.sooner(place), wide.sooner(place)]
-    held = [base.gain(place, "test accuracy"), wide.gain(place, "test accuracy")]
-    known = [above(base.arms[arm].at("test accuracy", base.last), LEARNT) for arm in (BEFORE, place)]
+    arms = f"{kind}, {place} − {BEFORE}"
+    learnt = any(above(base.arms[arm].at("test accuracy", base.last), LEARNT) is True for arm in (BEFORE, place))
     small = "in these small stand-ins the numbers contradict it"
+    sizes = {"as it is": base, "twice as wide": wide}
     return [
-        entry(
-            "N15",
-            f"{kind}, {place}: training is faster: accuracy, averaged over looks up to step {base.last} (even on a "
-            "logarithmic axis), is higher than with the norm before; without a limit if also up to half of it, and "
-            "with layers twice as wide",
-            f"after − before: {base.ahead(place)}; up to half {others[0]}; twice as wide {others[1]}, up to half "
-            f"{others[2]}; at the end {base.gain(place)}; twice as wide {wide.gain(place)}",
-            [above(base.ahead(place), 0.0)],
-            within=[above(gain, 0.0) is True for gain in others],
-            limit="not at every width and time",
-            otherwise=small,
+        claimed(
+            "N15", f"{arms}: training is faster, accuracy averaged over looks (even on a logarithmic axis)",
+            [check(f"up to step {base.last}", base.ahead(place), above=0.0)],
+            within=each({"up to half": base.ahead(place, base.half), "up to the end, twice as wide": wide.ahead(place),
+                         "up to half, twice as wide": wide.ahead(place, wide.half)}, above=0.0),
+            limit="not at every width and time", otherwise=small,
+            also="at the end " + ", ".join(f"{one.gain(place)} ({name})" for name, one in sizes.items()),
             headline=f"{kind}, {place}: {base.ahead(place)} of accuracy ahead on average up to step {base.last}",
         ),
-        entry(
-            "N15",
-            f"{kind}, {place}: the largest of ten shares is at {ABSORBED} in fewer steps than with the norm before; "
-            "without a limit if also with layers twice as wide",
-            f"steps sooner: {absorbed[0]}; twice as wide {absorbed[1]}",
-            [above(absorbed[0], 0.0)],
-            within=[above(absorbed[1], 0.0) is True],
-            limit="not clearly so with layers twice as wide",
-            otherwise=small,
+        claimed(
+            "N15", f"{arms}: steps by which the largest of ten shares is at {ABSORBED} sooner",
+            [check("as it is", base.sooner(place), above=0.0)],
+            within=[check("twice as wide", wide.sooner(place), above=0.0)], otherwise=small,
         ),
-        entry(
-            "N15",
-            f"{kind}, {place}: accuracy on held-out images is higher at the end than with the norm before (not "
-            f"decided where neither has learnt what holds for them: accuracy {LEARNT}); without a limit if also with "
-            "layers twice as wide",
-            f"after − before: {held[0]}; twice as wide {held[1]}",
-            [above(held[0], 0.0) if True in known else None],
-            within=[above(held[1], 0.0) is True],
-            undecided="" if True in known else "no network has learnt what holds for other images",
-            limit="not clearly so with layers twice as wide",
-            otherwise=small,
+        claimed(
+            "N15", f"{arms}: accuracy on held-out images at the end (not decided where neither has {LEARNT} of it)",
+            [check("as it is", base.gain(place, "test accuracy"), above=0.0, decided=learnt)],
+            within=[check("twice as wide", wide.gain(place, "test accuracy"), above=0.0)], otherwise=small,
+            undecided="" if learnt else "no network has learnt what holds for other images",
         ),
-    ]
+    ]  # fmt: skip
 
 
 def shifted(settings: list[Setting]) -> list[Entry]:
     """N15's last part: what a shift of the data does to both places, and to the difference between them."""
     none, most = settings[0], settings[-1]
-    slower = {p: paired(most.arms[p], none.arms[p], "accuracy", none.last) for p in (BEFORE, AFTER)}
-    gains = [one.gain(AFTER) for one in settings]
-    each = (most.arms[AFTER].values("accuracy", most.last) - most.arms[BEFORE].values("accuracy", most.last)) - (
-        none.arms[AFTER].values("accuracy", none.last) - none.arms[BEFORE].values("accuracy", none.last)
-    )
-    wider = none.arms[BEFORE].number(each)
-    learnt = [above(most.arms[place].at("accuracy", most.last), LEARNT) for place in (BEFORE, AFTER)]
-    shown = "; ".join(f"shift {one.shift:g}: {gain}" for one, gain in zip(settings, gains, strict=True))
+    each_gain = [s.arms[AFTER].values("accuracy", s.last) - s.arms[BEFORE].values("accuracy", s.last)
+                 for s in (none, most)]  # fmt: skip
+    learnt = any(above(most.arms[place].at("accuracy", most.last), LEARNT) is True for place in (BEFORE, AFTER))
     return [
-        entry(
-            "N15",
-            f"Mixer: with data shifted by {most.shift:g} training is slower in both places (accuracy after {none.last} "
-            "steps)",
-            "; ".join(f"{place}: {value}" for place, value in slower.items()),
-            [below(value, 0.0) for value in slower.values()],
+        claimed(
+            "N15", f"Mixer: accuracy after {none.last} steps with data shifted by {most.shift:g} − without a shift",
+            each({p: paired(most.arms[p], none.arms[p], "accuracy", none.last) for p in (BEFORE, AFTER)}, below=0.0),
         ),
-        entry(
-            "N15",
-            f"Mixer: the difference between the places is wider with data shifted by {most.shift:g} than with none "
-            f"(not decided where neither has learnt anything by then: accuracy {LEARNT})",
-            f"accuracy after − before: {shown}; wider by {wider}",
-            [above(wider, 0.0) if True in learnt else None],
+        claimed(
+            "N15", f"Mixer: by how much wider the difference between the places is with data shifted by {most.shift:g} "
+            f"than with none (not decided where neither has an accuracy of {LEARNT} by then)",
+            [check("after − before", none.arms[BEFORE].number(each_gain[1] - each_gain[0]), above=0.0, decided=learnt)],
+            also="; ".join(f"shift {one.shift:g}: {one.gain(AFTER)}" for one in settings),
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _curves(settings: list[Setting]) -> list[dict[str, Any]]:

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.charts import lines
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, entry
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
-from firstguess_papers.training_pieces import Arm, predicted, trained
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, check, claimed
+from firstguess_papers.measured import Found, measured
+from firstguess_papers.tables import deep
+from firstguess_papers.training_pieces import Arm, modes, predicted, trained
 
 Array = NDArray[np.float64]
 PLACEMENTS = {
-    "no norm": "5 x [dense(weight_var=2) > relu] > dense(weight_var=2)",
-    "LayerNorm before": "5 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)",
-    "LayerNorm after": "5 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)",
+    "no norm": deep("relu", 5),
+    "LayerNorm before": deep("layernorm > relu", 5),
+    "LayerNorm after": deep("relu > layernorm", 5),
 }
 FACTORS = (0.01, 0.03, 0.1, 0.3, 0.9)  # learning rates by 2κ/λ_b of the network without a norm
 RULES = {"global": "accuracy", "worst class": "worst"}  # what is looked at early, on the training points
@@ -86,97 +86,57 @@ def _stack(arms: Mapping[Candidate, Arm], what: str, step: int) -> Array:
     return np.array([np.nan_to_num(arm.values(what, step), nan=0.0) for arm in arms.values()])
 
 
-def judged(one: Arm, by_global: Choice, by_worst: Choice) -> list[Truth]:
+def judged(one: Arm, by_global: Choice, by_worst: Choice) -> list[Check]:
     """N20: chosen by global accuracy, the favoured class leads by more; and the worst class ends lower."""
     return [
-        above(one.number(by_global.lead - by_worst.lead), 0.0, by=_MORE),
-        above(one.number(by_worst.worst - by_global.worst), 0.0, by=_LOSS),
-    ]
+        check("lead of the favoured class, by global − by worst class", one.number(by_global.lead - by_worst.lead),
+              above=_MORE),
+        check("held-out worst class at the end, by worst class − by global",
+              one.number(by_worst.worst - by_global.worst), above=_LOSS),
+    ]  # fmt: skip
 
 
-@item(
-    "norm/selection",
-    "Choosing hyper-parameters early",
-    claims=("N20",),
-    where="NORM §1, §3.1, §6",
-    needs=("mnist",),
-    about="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of {width} on {n} MNIST images, even or odd; "
-    "full batches, {steps} steps; {networks} networks a candidate, {draws} predicted; {held} held-out images. "
-    "Network, data and candidates are ours.",
-    quick=dict(n=60, held=200, width=60, steps=100, inits=16, parts=1, draws=40),
-    full=dict(n=150, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
-    seconds=(20, 200),
-)
-def selection(run: Run) -> Outcome:
-    """N20: each network's tuner picks at step k by one number; what the favoured class has then, and what remains."""
-    n, held, width, steps, inits, parts, draws = run.take("n held width steps inits parts draws")
-    whole = run.data("mnist:even-odd", points=2 * (n + held))
-    x = chosen(whole, (n // 2, n // 2), flat=True)
-    test = chosen(whole, (held // 2, held // 2), skip=(n // 2, n // 2), flat=True)
-    plain = predicted(run, PLACEMENTS["no norm"], x, label="modes", lr=1e-7, steps=[0, 1], width=width, draws=20)
-    unit = float(plain.about["overshoot"])
-    looks = [k for k in (0, 1, 2, _EARLY, 10, 20, 40, 70, 100, 150, 200, 300) if k <= steps]
+def _candidates(c: Found) -> dict[str, Any]:
+    """Trained and predicted candidates, and what each network's tuner picks at step k by one number."""
+    run = c.run
+    whole = run.data("mnist:even-odd", points=2 * (c.n + c.held))
+    x = chosen(whole, (c.n // 2, c.n // 2), flat=True)
+    test = chosen(whole, (c.held // 2, c.held // 2), skip=(c.n // 2, c.n // 2), flat=True)
+    unit = float(modes(run, PLACEMENTS["no norm"], x, c.width)["overshoot"])
+    looks = [k for k in (0, 1, 2, _EARLY, 10, 20, 40, 70, 100, 150, 200, 300) if k <= c.steps]
     arms: dict[Candidate, Arm] = {}
     forecasts: dict[Candidate, Arm] = {}
-    unknown: list[str] = []
     for placement, net in PLACEMENTS.items():
-        about = predicted(run, net, x, label=f"{placement}, modes", lr=1e-7, steps=[0, 1], width=width, draws=20).about
+        limit = float(modes(run, net, x, c.width, label=f"{placement}, modes")["lr_limit"])
         for factor in FACTORS:
-            how: dict[str, Any] = {"lr": factor * unit, "steps": looks, "width": width, "optimizer": "gd"}
-            label = f"{placement}, rate × {factor:g}"
-            key = (placement, factor)
-            arms[key] = trained(run, net, x, label=label, test=test, inits=inits, parts=parts, **how)
-            if factor * unit < float(about["lr_limit"]):
-                forecasts[key] = predicted(run, net, x, label=label, test=test, draws=draws, trust=False, **how)
-            else:
-                unknown.append(label)
-    one, other = next(iter(arms.values())), next(iter(forecasts.values()))
-    found = {words: Picks.of(_only(arms, names), _only(forecasts, names), looks[1:]) for words, names in SETS.items()}
-    checks = {words: judged(one, p.seen["global"][_EARLY], p.seen["worst class"][_EARLY]) for words, p in found.items()}
-    missing = f" No prediction beyond 4κ/λ_b: {', '.join(unknown)}." if unknown else ""
-    rows = [
-        row
-        for words, p in found.items()
-        for arm, picks, source in ((one, p.seen, "trained"), (other, p.known, "predicted"))
-        for row in _rows(arm, picks, candidates=words, source=source)
-    ]
-    return Outcome(
-        [_entry(words, one, found[words], checks[words], _only(arms, names)) for words, names in SETS.items()],
-        {"picks": columns(rows)},
-        {"picks": _chart((one, other), found)},
-        [f"Picked on training images, judged on held-out ones; every network is one tuner.{missing}"],
-        {"picks": Holds("Picked early by global accuracy, the favoured class leads by more", entries=(0,))},
-    )
+            how: dict[str, Any] = {"lr": factor * unit, "steps": looks, "width": c.width, "optimizer": "gd"}
+            how |= {"label": f"{placement}, rate × {factor:g}", "test": test}
+            arms[placement, factor] = trained(run, net, x, inits=c.inits, parts=c.parts, **how)
+            if factor * unit < limit:
+                forecasts[placement, factor] = predicted(run, net, x, draws=c.draws, trust=False, **how)
+    picks = {words: Picks.of(_only(arms, names), _only(forecasts, names), looks[1:]) for words, names in SETS.items()}
+    return {"candidates": arms, "forecasts": forecasts, "picks": picks,
+            "one": next(iter(arms.values())), "other": next(iter(forecasts.values()))}  # fmt: skip
 
 
 def _only(arms: Mapping[Candidate, Arm], names: Sequence[str]) -> dict[Candidate, Arm]:
     return {key: arm for key, arm in arms.items() if key[0] in names}
 
 
-def _entry(words: str, one: Arm, found: Picks, checks: Sequence[Truth], arms: Mapping[Candidate, Arm]) -> Entry:
+def _entry(words: str, one: Arm, found: Picks, arms: Mapping[Candidate, Arm]) -> Entry:
     early = {rule: found.seen[rule][_EARLY] for rule in RULES}
     ideal = float(np.max([np.nan_to_num(arm.values("test worst", arm.last)).mean() for arm in arms.values()]))
-    said = "; ".join(
-        f"by {rule}: the favoured class leads by {one.number(c.lead)}, at the end held-out accuracy "
-        f"{one.number(c.final)}, of the worst class {one.number(c.worst)}, LayerNorm after chosen by "
-        f"{one.number(c.after)}"
-        for rule, c in early.items()
-    )
-    leads, costs = checks
+    leads, costs = judged(one, early["global"], early["worst class"])
     late = found.seen["global"][max(found.seen["global"])]
-    return entry(
-        "N20",
-        f"{words}: candidates picked at step {_EARLY} by global accuracy have a favoured class that leads by over "
-        f"{_MORE} more than in those picked by the worst class's accuracy; without a limit it costs: the worst class "
-        f"ends over {_LOSS} lower on held-out images",
-        f"{said}; difference of the worst class at the end "
-        f"{one.number(early['worst class'].worst - early['global'].worst)}; picked by global at the last step "
-        f"{one.number(late.worst)}; best single candidate {ideal:.3f}",
-        [leads],
-        within=[costs],
+    return claimed(
+        "N20", f"{words}, picked at step {_EARLY} by global accuracy or by the worst class's", [leads], within=[costs],
         limit="at the end the worst class is hardly lower: what was picked for the favoured class trains as well",
         otherwise="what both rules pick favours a class alike: with even classes, less bias is more accuracy by either",
-    )
+        also="; ".join(
+            f"by {rule}: lead {one.number(c.lead)}, held-out accuracy at the end {one.number(c.final)}, of the worst "
+            f"class {one.number(c.worst)}, LayerNorm after chosen by {one.number(c.after)}" for rule, c in early.items()
+        ) + f"; picked by global at the last step {one.number(late.worst)}; best single candidate {ideal:.3f}",
+    )  # fmt: skip
 
 
 def _rows(one: Arm, picks: Mapping[str, Mapping[int, Choice]], **more: str) -> list[dict[str, Any]]:
@@ -206,3 +166,29 @@ def _chart(arms: tuple[Arm, Arm], found: Mapping[str, Picks]) -> Any:
         x_title="Step at which one picks", y_title="", x_scale="log", y_domain=(-0.1, 1.0), percent=True, width=430,
         height=220,
     )  # fmt: skip
+
+
+def _missing(c: Found) -> str:
+    unknown = [f"{p}, rate × {factor:g}" for p, factor in c.candidates if (p, factor) not in c.forecasts]
+    return f" No prediction beyond 4κ/λ_b: {', '.join(unknown)}." if unknown else ""
+
+
+selection = measured(
+    "norm/selection", "Choosing hyper-parameters early", "NORM §1, §3.1, §6", claims=("N20",), needs=("mnist",),
+    about="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of {width} on {n} MNIST images, even or odd; "
+    "full batches, {steps} steps; {networks} networks a candidate, {draws} predicted; {held} held-out images. "
+    "Network, data and candidates are ours.",
+    quick=dict(n=60, held=200, width=60, steps=100, inits=16, parts=1, draws=40),
+    full=dict(n=150, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
+    seconds=(20, 200),
+    quantities=_candidates,
+    judge=lambda c: [_entry(words, c.one, c.picks[words], _only(c.candidates, names)) for words, names in SETS.items()],
+    tables=lambda c: {"picks": [
+        row for words, p in c.picks.items()
+        for arm, picks, source in ((c.one, p.seen, "trained"), (c.other, p.known, "predicted"))
+        for row in _rows(arm, picks, candidates=words, source=source)
+    ]},
+    charts=lambda c: {"picks": _chart((c.one, c.other), c.picks)},
+    holds={"picks": Holds("Picked early by global accuracy, the favoured class leads by more", entries=(0,))},
+    notes=lambda c: [f"Picked on training images, judged on held-out ones; every network is one tuner.{_missing(c)}"],
+)  # fmt: skip

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import firstguess as fg
 from firstguess_papers.items import Entry, Holds, Item
-from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same
+from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm import PLACES, network
+from firstguess_papers.tables import deep
 from firstguess_papers.training_charts import arms_chart, by_class, lines_of, rows_chart
 from firstguess_papers.training_pieces import Arm, Array, curve_rows, sooner
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"  # SHLP
 STARTS = {"neutral start": "even", "prejudiced start": "biased"}
 NEUTRAL, PREJUDICED = STARTS
+DESCENT = "gradient descent"
 LEARNT = 0.75  # accuracy at which a network counts as having learnt
 FASTER = 1.1  # ratio of steps from which on one is faster
 OPEN = 0.05  # gap between classes that still counts as one
@@ -61,7 +61,7 @@ class Both:
         """Favoured − others of prejudiced starts, at the first look at which they have learnt."""
         arm = self.trained[PREJUDICED]
         when = arm.first_look("accuracy", LEARNT)
-        return Number(np.nan, np.nan) if when is None else arm.at("gap", when)
+        return UNKNOWN if when is None else arm.at("gap", when)
 
 
 def slower(one: Arm, other: Arm) -> Number:
@@ -82,60 +82,36 @@ def _both(c: Found, name: str) -> Both:
     return Both(c.arms(name), c.known_arms(name))
 
 
-def _whose(not_so: Truth) -> str:
-    """Whether plain descent is known not to do it, or only not known to."""
-    return "it is Adam's: under plain gradient descent" if not_so is True else "not decided under plain descent:"
-
-
 def judged_filtered(adam: Both, descent: Both) -> list[Entry]:
     """What the numbers say of N12. Thresholds are those above, chosen before the first full run."""
     fast, plain = adam.ratio, descent.ratio
     return [
-        entry(
-            "N12",
-            f"under Adam prejudiced starts need more than {FASTER} times as many steps as neutral ones to an accuracy "
-            f"of {LEARNT}; without a limit if so under plain gradient descent, too, and with NORM's own filter "
-            "(|G₀ − G₁| > 0.9)",
-            f"Adam {fast} (NORM's filter {adam.strict}), gradient descent {plain}",
-            [above(fast, FASTER)],
-            within=[above(plain, FASTER) is True, above(adam.strict, FASTER)],
-            limit=f"{_whose(below(plain, FASTER))} prejudiced starts need {plain} times as many steps",
-            headline=f"prejudiced by neutral starts, steps: {fast} under Adam, {plain} under gradient descent",
+        claimed(
+            "N12", f"steps of prejudiced starts over those of neutral ones, to an accuracy of {LEARNT}",
+            [check("Adam", fast, above=FASTER)],
+            within=[check(DESCENT, plain, above=FASTER),
+                    check("Adam with NORM's filter (|G₀ − G₁| > 0.9)", adam.strict, above=FASTER)],
+            headline=f"prejudiced by neutral starts, steps: {fast} under Adam, {plain} under {DESCENT}",
         ),
-        entry(
-            "N12",
-            f"the gap between classes persists: when prejudiced starts have an accuracy of {LEARNT} under Adam, that "
-            f"of the class favoured at the start is still more than {OPEN} above the others'; without a limit if "
-            "under plain gradient descent, too",
-            f"Adam {adam.gap}, gradient descent {descent.gap}",
-            [above(adam.gap, OPEN)],
-            within=[above(descent.gap, OPEN) is True],
-            limit=f"{_whose(below(descent.gap, OPEN))} the gap is {descent.gap} by then",
+        claimed(
+            "N12", f"the gap between classes persists: favoured − others when prejudiced starts have {LEARNT}",
+            [check("Adam", adam.gap, above=OPEN)], within=[check(DESCENT, descent.gap, above=OPEN)],
         ),
-        entry(
-            "N12",
-            "beyond the paper: it is an effect of the optimizer: the ratio of steps is higher under Adam than under "
-            "gradient descent by more than 0.1",
-            f"Adam {fast}, gradient descent {plain}",
-            [above(fast, plain, by=0.1)],
+        claimed(
+            "N12", "beyond the paper: it is an effect of the optimizer, ratio of steps",
+            [check("Adam", fast, above=plain, by=0.1, than=f"{DESCENT}'s")],
         ),
-        entry(
-            "N12",
-            f"beyond the paper: the tangent kernel foretells both ratios within {100 * ROOM_FILTERED:.0f} %, without "
-            "training",
-            f"predicted by measured: Adam {adam.foretold / fast}, gradient descent {descent.foretold / plain}",
-            [
-                same(adam.foretold / fast, 1.0, room=ROOM_FILTERED),
-                same(descent.foretold / plain, 1.0, room=ROOM_FILTERED),
-            ],
+        claimed(
+            "N12", "beyond the paper: the tangent kernel foretells both ratios without training, predicted by measured",
+            each({"Adam": adam.foretold / fast, DESCENT: descent.foretold / plain}, near=1.0, room=ROOM_FILTERED),
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _cells_filtered(c: Found, data: Data, test: Data | None) -> dict[Any, Training]:
     adam = {"optimizer": "adam", "lr": c.adam, "batch": c.known.get("batch", 128), "steps": c.steps}
     plain = {"optimizer": "gd", "lr": c.gd, "steps": c.gd_steps, "batch": None}
-    return _starts(c, "Adam", data, test, **adam) | _starts(c, "gradient descent", data, test, **plain)
+    return _starts(c, "Adam", data, test, **adam) | _starts(c, DESCENT, data, test, **plain)
 
 
 def _notes(c: Found) -> list[str]:
@@ -158,7 +134,7 @@ def _compared(
     return measured(
         id, title, where, claims=("N12",),
         cells=lambda c: _cells_filtered(c, *data(c)),
-        quantities=lambda c: {"adam_starts": _both(c, "Adam"), "descent": _both(c, "gradient descent")},
+        quantities=lambda c: {"adam_starts": _both(c, "Adam"), "descent": _both(c, DESCENT)},
         judge=lambda c: judged_filtered(c.adam_starts, c.descent),
         tables=lambda c: {"curves": _curves(rows(c))},
         charts=lambda c: {"starts": rows_chart(
@@ -201,13 +177,11 @@ fig2_size = measured(
     full=dict(n=2000, rate=1e-5, batch=512, steps=3125, inits=2, parts=6),
     cells=lambda c: _starts(c, "Adam", fg.data.two_blobs(c.n, 1000, seed=c.run.seed), optimizer="adam", lr=c.rate),
     quantities=lambda c: {"adam": _both(c, "Adam")},
-    judge=lambda c: [entry(
-        "N12",
-        f"{2 * c.n:,} points in 1000 dimensions, Adam {c.rate:g}, batches of {c.batch}: prejudiced starts need more "
-        f"than {FASTER} times as many steps as neutral ones to an accuracy of {LEARNT}, and by then the favoured class "
-        f"is still more than {OPEN} above the others",
-        f"{c.adam.ratio} times as many steps; gap {c.adam.gap}",
-        [above(c.adam.ratio, FASTER), above(c.adam.gap, OPEN)],
+    judge=lambda c: [claimed(
+        "N12", f"{2 * c.n:,} points in 1000 dimensions, Adam {c.rate:g}, batches of {c.batch}, to an accuracy of "
+        f"{LEARNT}",
+        [check("steps of prejudiced starts over those of neutral ones", c.adam.ratio, above=FASTER),
+         check("favoured − others by then", c.adam.gap, above=OPEN)],
     )],
     tables=lambda c: {"curves": _curves({"Adam": c.adam})},
     charts=lambda c: {"starts": rows_chart({"Adam": (c.adam.trained, {})}, ["largest", "classes", "accuracy"])},
@@ -251,11 +225,6 @@ SPLIT = 0.1  # gap between classes from which on their curves are split
 SOON = 10  # the step at which that is looked at first
 
 
-def text(depth: int) -> str:
-    """MHLP."""
-    return f"{depth} x [dense(weight_var=2) > relu] > dense(weight_var=2)"
-
-
 @dataclass(frozen=True)
 class Size:
     """Both starts on so many points."""
@@ -263,72 +232,53 @@ class Size:
     points: int
     arms: dict[str, Arm]
 
-    @property
-    def looks(self) -> dict[float, int]:
-        """Steps at which neutral starts have each of the `LEVELS`, on average; without those they do not reach."""
-        found = {level: self.arms[NEUTRAL].first_look("accuracy", level) for level in LEVELS}
-        return {level: step for level, step in found.items() if step is not None}
+    def apart(self, what: str, step: int | None) -> Number:
+        """Neutral − prejudiced starts; unknown at no step."""
+        one, other = (self.arms[start] for start in (NEUTRAL, PREJUDICED))
+        return UNKNOWN if step is None else one.at(what, step) - other.at(what, step)
 
-    def apart(self, step: int) -> Number:
-        """Global accuracy: neutral − prejudiced."""
-        return self.arms[NEUTRAL].at("accuracy", step) - self.arms[PREJUDICED].at("accuracy", step)
+    def levels(self) -> dict[float, int | None]:
+        """Steps at which neutral starts have an accuracy, on average."""
+        return {level: self.arms[NEUTRAL].first_look("accuracy", level) for level in LEVELS}
 
-    @property
-    def overlap(self) -> list[bool | None]:
-        """At each level; not decided where one is not reached."""
-        found = [same(self.apart(step), 0.0, room=OVERLAP) for step in self.looks.values()]
-        return [*found, *[None] * (len(LEVELS) - len(self.looks))]
-
-    @property
-    def split(self) -> Number:
-        """The gap between classes at step `SOON`, prejudiced − neutral starts."""
-        return self.arms[PREJUDICED].at("gap", SOON) - self.arms[NEUTRAL].at("gap", SOON)
-
-    @property
     def early(self) -> Number:
         """The gap between classes of prejudiced starts when neutral ones have the first level."""
-        step = self.looks.get(LEVELS[0])
-        return Number(float("nan"), float("nan")) if step is None else self.arms[PREJUDICED].at("gap", step)
+        step = self.levels()[LEVELS[0]]
+        return UNKNOWN if step is None else self.arms[PREJUDICED].at("gap", step)
 
-    def words(self) -> str:
-        """The differences, level by level."""
-        return f"{self.points:,} points: " + ", ".join(
-            f"{self.apart(step)} at {level} (step {step})" for level, step in self.looks.items()
-        )
+    def checks(self) -> list[Check]:
+        """Whether accuracies overlap, level by level."""
+        found = {
+            f"at {level}, {self.points:,} points": self.apart("accuracy", at) for level, at in self.levels().items()
+        }
+        return each(found, near=0.0, room=OVERLAP)
 
 
 def judged_deep(many: Size, few: Size, depth: int) -> list[Entry]:
     """What the numbers say of N14. Thresholds are those above, chosen before the first full run."""
+    sizes = {f"{one.points:,} points": one for one in (many, few)}
     return [
-        entry(
-            "N14",
-            f"{depth} hidden layers: curves of the classes still split: after {SOON} steps favoured − others is more "
-            f"than {SPLIT} larger from prejudiced starts than from neutral ones; without a limit if it is above "
-            f"{SPLIT} even when neutral starts have an accuracy of {LEVELS[0]}",
-            f"after {SOON} steps {many.split} ({many.points:,} points), {few.split} ({few.points:,}); at {LEVELS[0]}: "
-            f"{many.early}, {few.early}",
-            [above(many.split, SPLIT), above(few.split, SPLIT)],
-            within=[above(many.early, SPLIT) is True, above(few.early, SPLIT) is True],
-            limit="the split is gone, with many points or with few, before much is learnt",
+        claimed(
+            "N14", f"{depth} hidden layers: curves of classes split, favoured − others; neutral − prejudiced starts "
+            f"at step {SOON}, without a limit of prejudiced starts when neutral ones have {LEVELS[0]}",
+            each({f"difference, {name}": s.apart("gap", SOON) for name, s in sizes.items()}, below=-SPLIT),
+            within=each({f"prejudiced starts, {name}": s.early() for name, s in sizes.items()}, above=SPLIT),
+            limit="the split is gone before much is learnt",
         ),
-        entry(
-            "N14",
-            f"{depth} hidden layers: global accuracies of neutral and prejudiced starts are the same within {OVERLAP} "
-            f"when neutral ones have {', '.join(map(str, LEVELS))}; without a limit if with few points, too",
-            f"neutral − prejudiced, {many.words()}; {few.words()}",
-            many.overlap,
-            within=[all_of(few.overlap) is True],
-            limit="they overlap with many points only",
-            headline=f"accuracy, neutral − prejudiced, {many.words()}",
+        claimed(
+            "N14", f"{depth} hidden layers: accuracy, neutral − prejudiced starts, when neutral ones have so much",
+            many.checks(), within=few.checks(), limit="they overlap with many points only",
+            headline="accuracy, neutral − prejudiced: "
+            + ", ".join(f"{one.found} {one.name.partition(',')[0]}" for one in many.checks()),
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _cells_deep(c: Found) -> dict[Any, Training]:
     data = {n: fg.data.two_blobs(n // 2, c.d, seed=c.run.seed) for n in c.counts}
     return {
         (f"{n} points", name): Training(
-            text(c.depth), x, {"start": start, "optimizer": "adam", "lr": c.rate, "batch": min(c.batch, n)}
+            deep("relu", c.depth), x, {"start": start, "optimizer": "adam", "lr": c.rate, "batch": min(c.batch, n)}
         )
         for n, x in data.items()
         for name, start in STARTS.items()
@@ -338,8 +288,8 @@ def _cells_deep(c: Found) -> dict[Any, Training]:
 def _trust(c: Found) -> dict[str, Any]:
     """What the theory says of itself here."""
     t = fg.predict_training(
-        text(c.depth), data=fg.data.two_blobs(50, c.d, seed=c.run.seed), lr=c.rate, steps=1, draws=2, width=c.width,
-        optimizer="gd", seed=c.run.seed,
+        deep("relu", c.depth), data=fg.data.two_blobs(50, c.d, seed=c.run.seed), lr=c.rate, steps=1, draws=2,
+        width=c.width, optimizer="gd", seed=c.run.seed,
     )  # fmt: skip
     assert t.trust is not None
     return {"word": t.trust.word}
@@ -417,67 +367,41 @@ class Placed:
 
 def judged_placement(found: list[Placed]) -> list[Entry]:
     """What the numbers say of N13. Thresholds are those above, chosen before the first full run."""
-    neutral = [below(gap, SPLIT) for one in found for norm in NORMS for gap in one.gaps(f"{norm} after")]
-    split = [above(one.gaps(f"{norm} before")[0], SPLIT) for one in found for norm in NORMS]
-    worst = {
-        f"{norm} after, depth {one.depth}": max(one.gaps(f"{norm} after"), key=lambda gap: gap.value)
-        for one in found
-        for norm in NORMS
-    }
-    starts = {f"{norm} before, depth {one.depth}": one.gaps(f"{norm} before")[0] for one in found for norm in NORMS}
-    faster = [above(one.saved(norm), 0.0) for one in found for norm in NORMS]
-    times = "; ".join(
-        f"depth {one.depth}: " + ", ".join(f"{place} {one.time(place)}" for place in one.trained) for one in found
-    )
+    cases = [(one, norm) for one in found for norm in NORMS]
+    # from the step where half of the way to the end is on a logarithmic axis
+    half = {one.depth: one.trained["no norm"].near(one.trained["no norm"].last ** 0.5) for one in found}
     entries = [
-        entry(
-            "N13",
-            f"with a norm after, classes go together as from a neutral start: favoured − others below {SPLIT} at every "
-            f"look; with the norm before it starts above {SPLIT}",
-            "largest gap: " + _listed(worst) + "; at the start: " + _listed(starts),
-            [*neutral, *split],
+        claimed(
+            "N13", "favoured − others: with a norm after at every look, with one before at the start",
+            [*each({f"{norm} after, depth {one.depth}": one.gaps(f"{norm} after") for one, norm in cases}, below=SPLIT),
+             *each({f"{norm} before, depth {one.depth}": one.gaps(f"{norm} before")[0] for one, norm in cases},
+                   above=SPLIT)],
         ),
-        entry(
-            "N13",
-            f"the bias is absorbed (largest share {ABSORBED}) in fewer steps with the norm after than before, for both "
-            "norms",
-            f"mean steps, {times}",
-            faster,
+        claimed(
+            "N13", f"steps that moving the norm after saves until the bias is absorbed (largest share {ABSORBED})",
+            each({f"{norm}, depth {one.depth}": one.saved(norm) for one, norm in cases}, above=0.0),
+            also="mean steps, " + "; ".join(
+                f"depth {one.depth}: " + ", ".join(f"{place} {one.time(place)}" for place in one.trained)
+                for one in found
+            ),
             headline="steps saved: " + ", ".join(f"{norm} {found[0].saved(norm)}" for norm in NORMS),
         ),
-        entry(
-            "N13",
-            "most of all under LayerNorm: moving it saves more steps than moving BatchNorm, at every depth",
-            "; ".join(f"depth {one.depth}: " + ", ".join(f"{norm} {one.saved(norm)}" for norm in NORMS)
-                      for one in found),
-            [above(one.more(), 0.0) for one in found],
-            otherwise=f"moving BatchNorm saves more somewhere{_modes(found)}",
+        claimed(
+            "N13", "most of all under LayerNorm: steps that moving it saves beyond those that moving BatchNorm saves",
+            each({f"depth {one.depth}": one.more() for one in found}, above=0.0),
+            otherwise=f"moving BatchNorm saves more{_modes(found)}",
         ),
     ]  # fmt: skip
     if all(one.predicted for one in found):
-        entries.append(_foretold(found))
+        off = {
+            f"{place}, depth {one.depth}": arm.at("largest", half[one.depth])
+            - one.predicted[place].at("largest", half[one.depth])
+            for one in found
+            for place, arm in one.trained.items()
+        }
+        about = "beyond the paper: largest share halfway (in the logarithm of steps), trained − by the tangent kernel"
+        entries.append(claimed("N13", about, each(off, near=0.0, room=ROOM_PLACEMENT)))
     return entries
-
-
-def _foretold(found: list[Placed]) -> Entry:
-    """Predicted against trained shares, from the step where half of the way to the end is on the axis."""
-    off: dict[str, Number] = {}
-    for one in found:
-        for place, arm in one.trained.items():
-            step = arm.near(arm.last**0.5)
-            off[f"{place}, depth {one.depth}"] = arm.at("largest", step) - one.predicted[place].at("largest", step)
-    worst = max(off, key=lambda key: abs(off[key].value))
-    return entry(
-        "N13",
-        f"beyond the paper: the tangent kernel foretells the largest share halfway (in the logarithm of steps) within "
-        f"{ROOM_PLACEMENT}, for every place of the norm",
-        f"largest difference {off[worst]} ({worst})",
-        [same(value, 0.0, room=ROOM_PLACEMENT) for value in off.values()],
-    )
-
-
-def _listed(numbers: dict[str, Number]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in numbers.items())
 
 
 def _modes(found: list[Placed]) -> str:
@@ -486,7 +410,7 @@ def _modes(found: list[Placed]) -> str:
     ratios = [arm.about["bias"] / arm.about["signal"] for arm in arms if arm is not None]
     if not ratios or max(ratios) > 1e-3:
         return ""
-    return ": behind BatchNorm after the activation the tangent kernel has no bias mode at all (λ_b/λ_signal = 0)"
+    return ", behind BatchNorm after the activation the tangent kernel has no bias mode at all (λ_b/λ_signal = 0)"
 
 
 def _chart(found: list[Placed]) -> Chart:
@@ -524,14 +448,8 @@ def _placed(
         }
 
     def places(c: Found) -> list[Placed]:
-        return [
-            Placed(
-                depth,
-                {place: c[place, f"depth {depth}"] for place in PLACES},
-                {place: c.predictions[place, f"depth {depth}"] for place in PLACES},
-            )
-            for depth in layers(c)
-        ]
+        both = (c.cells, c.predictions)
+        return [Placed(k, *({place: of[place, f"depth {k}"] for place in PLACES} for of in both)) for k in layers(c)]
 
     return measured(
         id, title, where, claims=("N13",),

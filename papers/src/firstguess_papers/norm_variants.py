@@ -11,10 +11,10 @@ import numpy as np
 import firstguess as fg
 from firstguess_papers.charts import dots, lines
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, all_of, below, check, claimed, same
+from firstguess_papers.judging import Check, Number, all_of, below, check, claimed, each, same
 from firstguess_papers.library import SKEWED, TAILED
 from firstguess_papers.measured import Cell, Found, measured
-from firstguess_papers.measured import Found as Result
+from firstguess_papers.norm import AROUND
 from firstguess_papers.running import Run
 from firstguess_papers.tables import EVEN, FLIPS, beyond_flips, deep, gammas, layer_lines
 
@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 PHI = {"ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "sigmoid": "sigmoid", "tanh": "tanh"}
 ODD = ("tanh",)
-NONE, BN_BEFORE, LN_BEFORE, BN_AFTER, LN_AFTER = (
-    "no norm", "BatchNorm before", "LayerNorm before", "BatchNorm after", "LayerNorm after"
-)  # fmt: skip
-PLACES = {
-    NONE: "{}", BN_BEFORE: "batchnorm > {}", LN_BEFORE: "layernorm > {}", BN_AFTER: "{} > batchnorm",
-    LN_AFTER: "{} > layernorm",
-}  # fmt: skip
+NONE, BN_BEFORE, LN_BEFORE, BN_AFTER, LN_AFTER = AROUND
 DEPTH = 5
 Found_activations = Mapping[tuple[str, str], Sequence[Number]]  # (activation, place) -> γ behind 1, 2, … layers
 Left = Mapping[tuple[str, str], Number]  # the largest of ten fractions beyond coin flips, behind all layers
@@ -76,7 +70,7 @@ def judge_activations(found: Found_activations, left: Left) -> list[Entry]:
 
 
 NETWORKS = {(label, place): deep(block.format(phi), DEPTH + 1)
-            for label, phi in PHI.items() for place, block in PLACES.items()}  # fmt: skip
+            for label, phi in PHI.items() for place, block in AROUND.items()}  # fmt: skip
 
 activations = measured(
     "norm/activations", "The theorems on norms for other activations", "NORM §4.1, App. B", claims=("N16",),
@@ -157,7 +151,7 @@ IMAGES = {(name, place): CONV.format(block(norm, place))
           for place in ("before", "after") for name, norm in IMAGE.items()}  # fmt: skip
 
 
-def _cells_groups(c: Result) -> dict[Any, Cell]:
+def _cells_groups(c: Found) -> dict[Any, Cell]:
     shape = (c.images, 3, c.side, c.side)
     pictures = np.random.default_rng([c.run.seed, 17]).standard_normal(shape, dtype=np.float32)
     return {key: Cell(text, c.blob(c.n, c.d)) for key, text in DENSE.items()} | {
@@ -233,8 +227,8 @@ def judge_inputs(found: Mapping[Input, Sequence[Number]], left: Mapping[Input, N
     names = {key: f"mean {key[0]:g}, spread {key[1]:g}" for key in found}
     return claimed(
         "N18", f"BatchNorm after ReLU, γ after 1 to {DEPTH} layers and the largest of ten fractions beyond coin flips",
-        [*(check(names[key], values, near=0.0, room=EVEN) for key, values in found.items()),
-         *(check(names[key], left[key], below=FLIPS) for key in found)],
+        [*each({names[key]: values for key, values in found.items()}, near=0.0, room=EVEN),
+         *each({names[key]: left[key] for key in found}, below=FLIPS)],
         otherwise="not even",
     )  # fmt: skip
 

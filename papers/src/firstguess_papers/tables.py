@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from firstguess_papers import library
-from firstguess_papers.judging import Number, Truth
+from firstguess_papers.judging import Number, Truth, proportion
 from firstguess_papers.library import predicted_law
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from firstguess import EmpiricalGuesses, Guesses, Measurement, Prediction
 
 
@@ -34,8 +37,17 @@ def gamma(m: Measurement, layer: int = -1) -> Number:
 def share(m: Measurement, low: float, high: float) -> Number:
     """The share of networks whose G₀ is from `low` to `high`, with its binomial error (at least that of one)."""
     inside = (m.guesses.fractions[:, 0] >= low) & (m.guesses.fractions[:, 0] <= high)
-    p = float(inside.mean())
-    return Number(p, float(np.sqrt(max(p * (1 - p), 1 / m.inits) / m.inits)))
+    return proportion(inside)
+
+
+def ratio(over: NDArray[np.float64], under: NDArray[np.float64]) -> Number:
+    """Of averages over networks, with its standard error to first order.
+
+    >>> print(ratio(np.array([2.0, 4.0]), np.array([1.0, 2.0])))
+    2
+    """
+    value = float(over.mean() / under.mean())
+    return Number(value, float((over - value * under).std(ddof=1) / math.sqrt(len(over)) / abs(under.mean())))
 
 
 def law_panel(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess import InvalidInput
-from firstguess_papers.judging import Number
+from firstguess_papers.judging import Number, average
 from firstguess_papers.library import Accuracy, Curve, Curves, Followed
 from firstguess_papers.running import Run
 
@@ -125,7 +125,7 @@ class Arm(Followed):
         fine = values[np.isfinite(values)]
         if len(fine) < 2 or (self.real and len(fine) < MEMBERS):
             return Number(float(fine.mean()) if len(fine) else math.nan, math.nan)
-        return Number(float(fine.mean()), float(fine.std(ddof=1) / math.sqrt(len(fine))))
+        return average(fine)
 
     def reached(self, what: str, threshold: float) -> Array:
         """Steps at which every network's curve first is at the threshold, linear between looks; inf: not within these.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess_papers.items import Entry
-from firstguess_papers.judging import Number, Truth, above, all_of, entry
+from firstguess_papers.judging import Check, Number, Truth, above, all_of, average, check, claimed
 from firstguess_papers.training_pieces import MEMBERS, Arm, Array
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def _lost(arm: Arm, what: str) -> float:
 
 def number(values: Array) -> Number:
     """Mean ± standard error over networks; fewer than ten decide nothing (NaN)."""
-    value = float(values.mean())
-    return Number(value, float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) >= MEMBERS else math.nan)
+    return average(values) if len(values) >= MEMBERS else Number(float(values.mean()), math.nan)
 
 
 def apart(one: Array, other: Array) -> Number:
@@ -130,6 +129,13 @@ def more(one: Array, other: Array, *, room: float) -> Truth:
 def less(one: Array, other: Array, *, room: float) -> Truth:
     """The mirror of `more`."""
     return more(other, one, room=room)
+
+
+def exceeds(name: str, one: Array, other: Array, *, room: float, than: str, below: bool = False) -> Check:
+    """`more`, or `less` (`below`), as a named check, network by network."""
+    truth = less(one, other, room=room) if below else more(one, other, room=room)
+    asked = f"{'below' if below else 'above'} {than} (less than {room:g} is no difference)"
+    return Check(name, asked, truth, f"{number(one)} against {number(other)}")
 
 
 def typical(logs: Number) -> str:
@@ -176,93 +182,89 @@ class Sweep:
         return sum(isinstance(which, int) for which in self.arms[EDGE].accuracy.groups)
 
 
-def absorbs_first(s: Sweep) -> list[Truth]:
+def absorbs_first(s: Sweep) -> list[Check]:
     """The edge is rid of its bias for good sooner than the ordered phase and than biased chaos.
 
     Only between phases that are biased at the start (the mean largest share is above the level): else nothing is said.
     """
     return [
-        less(s.times(EDGE), s.times(phase), room=SAME_TIME) if s.biased(EDGE) and s.biased(phase) else None
+        _decides(
+            exceeds("log10 of 1 + steps at the edge", s.times(EDGE), s.times(phase), room=SAME_TIME, than=f"{phase}'s",
+                    below=True),
+            s.biased(EDGE) and s.biased(phase),
+        )
         for phase in (ORDERED, BIASED)
-    ]
+    ]  # fmt: skip
 
 
-def learns_best(s: Sweep) -> list[Truth]:
+def learns_best(s: Sweep) -> list[Check]:
     """The edge's accuracy on held-out points at the end is above that of every other phase."""
     return _edge_above(s, "test accuracy", scores)
 
 
-def learns_fastest(s: Sweep) -> list[Truth]:
+def learns_fastest(s: Sweep) -> list[Check]:
     """The edge's accuracy on training points, averaged over looks, is above that of every other phase."""
     return _edge_above(s, "accuracy", over_looks)
 
 
-def _edge_above(s: Sweep, what: str, statistic: Any) -> list[Truth]:
+def _edge_above(s: Sweep, what: str, statistic: Any) -> list[Check]:
     """Where no phase ends past chance there is nothing to compare: not decided, rather than equal."""
-    chance = 1 / s.classes
-    if not any(above(number(scores(arm, what)), chance, by=PAST) is True for arm in s.arms.values()):
-        return [None]
+    learned = any(above(number(scores(arm, what)), 1 / s.classes, by=PAST) is True for arm in s.arms.values())
     edge = statistic(s.arms[EDGE], what)
-    return [more(edge, statistic(arm, what), room=SAME_SCORE) for phase, arm in s.arms.items() if phase != EDGE]
+    return [
+        _decides(exceeds("edge", edge, statistic(arm, what), room=SAME_SCORE, than=f"{phase}'s"), learned)
+        for phase, arm in s.arms.items()
+        if phase != EDGE
+    ]
 
 
-def keeps_bias(s: Sweep) -> list[Truth]:
+def _decides(one: Check, can: bool) -> Check:
+    return one if can else replace(one, truth=None)
+
+
+def keeps_bias(s: Sweep) -> list[Check]:
     """At the end the ordered phase's largest share is above the edge's by more than 0.1."""
-    return [above(apart(scores(s.arms[ORDERED], "largest"), scores(s.arms[EDGE], "largest")), 0.1)]
+    return [check("ordered − edge", apart(*(scores(s.arms[phase], "largest") for phase in (ORDERED, EDGE))), above=0.1)]
 
 
-def chaos_is_poor(s: Sweep) -> list[Truth]:
+def chaos_is_poor(s: Sweep) -> list[Check]:
     """At the end deep chaos is below the edge on held-out points by more than 0.05."""
     if NEUTRAL not in s.arms:
         return []
-    edge, deep = (scores(s.arms[phase], "test accuracy") for phase in (EDGE, NEUTRAL))
-    return [above(apart(edge, deep), 0.05)]
+    rest = apart(*(scores(s.arms[phase], "test accuracy") for phase in (EDGE, NEUTRAL)))
+    return [check("edge − neutral chaos", rest, above=0.05)]
 
 
 def judged(
     main: dict[str, Sweep], own: dict[str, Sweep], other: dict[str, Sweep], *, other_words: str, subjects: str
 ) -> list[Entry]:
     """The parts of M10, each with its own verdict; those that no phase here speaks of are left out."""
-    beyond = f"without a limit if also at each phase's own rate and with {other_words}"
 
-    def checks(what: Any, sweeps: dict[str, Sweep]) -> list[Truth]:
-        return [check for s in sweeps.values() for check in what(s)]
+    def checks(what: Any, sweeps: dict[str, Sweep]) -> list[Check]:
+        return [replace(one, name=f"{phi}, {one.name}, {s.words}") for phi, s in sweeps.items() for one in what(s)]
 
     def judge(what: Any, statement: str, said: Any) -> Entry:
-        within = [*checks(what, own), *checks(what, other)]
-        fine = {"own rates": all_of(checks(what, own)), other_words: all_of(checks(what, other))}
-        failing = [name for name, truth in fine.items() if truth is not True]
-        measured = "; ".join(
-            f"{phi}, {sweep.words}: {said(sweep)}" for s in (main, own, other) for phi, sweep in s.items()
-        )
+        beyond = {"own rates": checks(what, own), other_words: checks(what, other)}
+        failing = [name for name, found in beyond.items() if all_of(one.truth for one in found) is not True]
         phi, first = list(main.items())[-1]
-        found = entry(
-            "M10",
-            f"{statement}; {subjects}, one rate for all phases; {beyond}",
-            measured,
-            checks(what, main),
-            within=within,
-            limit=f"not with {' nor with '.join(failing)}",
-            otherwise=_failing(what, main),
+        return claimed(
+            "M10", f"{statement}; {subjects}, one rate for all phases, else at each phase's own or with {other_words}",
+            checks(what, main), within=[one for found in beyond.values() for one in found],
+            limit=f"not with {' nor with '.join(failing)}", undecided=_idle(what, main),
             headline=f"{phi}: {said(first)}",
-        )
-        idle = _idle(what, main)
-        return replace(found, why=idle) if found.verdict == "not tested" and idle else found
+        )  # fmt: skip
 
     parts = (
-        (absorbs_first, "“the edge absorbs fastest”: the largest share is at its level for good (a fifth of the way "
-         "from even to 1) sooner than in the ordered phase and in biased chaos, all biased at the start (less than "
-         "26 % is no difference)", _said_times),
-        (learns_best, "“the edge learns best”: accuracy on held-out points at the end is above that of every other "
-         "phase, one of them being past chance by 0.05 (less than 0.02 is no difference)",
-         lambda s: _said(s, "test accuracy", scores)),
+        (absorbs_first, "“the edge absorbs fastest”: steps until the largest share is at its level for good (a fifth "
+         "of the way from even to 1), where phases are biased at the start", _said_times),
+        (learns_best, "“the edge learns best”: accuracy on held-out points at the end, where one phase is past chance "
+         "by 0.05", lambda s: _said(s, "test accuracy", scores)),
         (learns_fastest, "“the edge learns fastest”: accuracy on training points, averaged over looks (even on a "
-         "logarithmic axis), is above that of every other phase, one of them ending past chance by 0.05 (less than "
-         "0.02 is no difference)", lambda s: _said(s, "accuracy", over_looks)),
-        (keeps_bias, "“ordered networks keep the bias”: their largest share ends above the edge's by more than 0.1",
+         "logarithmic axis), where one phase ends past chance by 0.05", lambda s: _said(s, "accuracy", over_looks)),
+        (keeps_bias, "“ordered networks keep the bias”: the largest share at the end",
          lambda s: _said(s, "largest", scores)),
-        (chaos_is_poor, "“deep chaos learns poorly”: neutral chaos (tanh alone has it) ends below the edge on held-out "
-         "points by more than 0.05", lambda s: _said(s, "test accuracy", scores)),
+        (chaos_is_poor, "“deep chaos learns poorly”: accuracy on held-out points at the end (tanh alone has neutral "
+         "chaos)", lambda s: _said(s, "test accuracy", scores)),
     )  # fmt: skip
     return [judge(*part) for part in parts if checks(part[0], main)]
 
@@ -272,14 +274,12 @@ def _idle(what: Any, sweeps: dict[str, Sweep]) -> str:
     if what is absorbs_first:
         even = [f"{phi} {p}" for phi, s in sweeps.items() for p in (ORDERED, EDGE, BIASED) if not s.biased(p)]
         return f"not clearly biased at the start: {', '.join(even)}" if even else ""
-    idle = [phi for phi, s in sweeps.items() if what in (learns_best, learns_fastest) and what(s) == [None]]
+    idle = [phi for phi, s in sweeps.items() if what in (learns_best, learns_fastest) and _open(what(s))]
     return f"no phase of {' and '.join(idle)} ends past chance by 0.05" if idle else ""
 
 
-def _failing(what: Any, sweeps: dict[str, Sweep]) -> str:
-    """Which activations contradict it."""
-    found = [phi for phi, s in sweeps.items() if all_of(what(s)) is False]
-    return f"contradicted by {' and '.join(found)}" if found else ""
+def _open(checks: list[Check]) -> bool:
+    return all(one.truth is None for one in checks)
 
 
 def _said_times(s: Sweep) -> str:
@@ -324,7 +324,7 @@ def phases_title(sweeps: dict[str, Sweep], *, subject: str = "The edge of chaos"
     """What was found of absorbing and learning; what was not decided is not said."""
 
     def found(what: Any) -> Truth:
-        return all_of(check for s in sweeps.values() for check in what(s))
+        return all_of(one.truth for s in sweeps.values() for one in what(s))
 
     absorbs = {True: "absorbs its bias first", False: "is not the first to absorb its bias"}
     learns = {True: "learns best", False: "is not the best learner on held-out images"}

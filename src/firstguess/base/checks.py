@@ -192,6 +192,12 @@ def within(
         raise InvalidInput(expected, got=value, where=where, hint=hint)
 
 
+def two_classes(labels: npt.NDArray[Any], where: str = "data") -> None:
+    """Raise InvalidInput unless there are points of two classes: with one there is nothing to learn."""
+    if len(np.unique(labels)) < 2:
+        raise InvalidInput("points of two classes at least", got="one class only", where=where)
+
+
 def number(value: object) -> float:
     """The value as a float; NaN for what is not a number."""
     try:

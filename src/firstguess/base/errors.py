@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _LONGEST = 500  # characters of a part of a message
 
 
@@ -23,7 +25,7 @@ class FirstguessError(Exception):
         super().__init__(expected, got, where, hint)
 
     def __str__(self) -> str:
-        text = f"Expected {self.expected}"
+        text = f"Expected {_short(self.expected)}"
         if self.got is not None:
             text += f", but got {_short(self.got if isinstance(self.got, str) else repr(self.got))}"
         if self.where:
@@ -40,7 +42,7 @@ class FirstguessError(Exception):
         """
         got = self.got if isinstance(self.got, str) else repr(self.got)
         place = f" ({_short(self.where)})" if self.where not in ("", "data") else ""
-        return f"it needs {self.expected}{'' if self.got is None else f'; here: {_short(got)}'}{place}"
+        return f"it needs {_short(self.expected)}{'' if self.got is None else f'; here: {_short(got)}'}{place}"
 
     def at(self, where: str) -> FirstguessError:
         """The same error with its place named; an inner place is kept."""
@@ -53,7 +55,8 @@ class FirstguessError(Exception):
 
 
 def _short(text: str) -> str:
-    """What a user gave may be a megabyte, and a message is one line that is read: its ends are kept."""
+    """What a user gave may be a megabyte, and a message is one line that is read: its ends are kept, no addresses."""
+    text = re.sub(r"(<[^<>]*) at 0x[0-9a-fA-F]+", r"\1", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import json
+import os
 import uuid
-from collections.abc import Callable, Collection
+import zipfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -107,6 +111,69 @@ def place(path: Path, write: Callable[[Path], object]) -> None:
         with contextlib.suppress(OSError):
             half.unlink(missing_ok=True)
         raise
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Results in a folder, a small file each, by their keys.
+
+
+@dataclass(frozen=True)
+class Codec(Generic[_T]):
+    """How one result becomes a file: its ending, what writes it, and what reads it (None: not there, or not whole)."""
+
+    ending: str
+    write: Callable[[Path, _T], object]
+    read: Callable[[Path], _T | None]
+
+
+@dataclass(frozen=True)
+class FolderStore(Generic[_T]):
+    """Results by key, each a file of its own that is there whole or not at all. Keys may name folders: "3f/3f09…"."""
+
+    folder: Path
+    codec: Codec[_T]
+    prefix: str = ""  # before every key: of the configuration that these are results of
+
+    def path(self, key: str) -> Path:
+        """Where the result with this key is, or would be."""
+        return self.folder / f"{self.prefix}{key}{self.codec.ending}"
+
+    def read(self, key: str) -> _T | None:
+        """The result; None if it is not there, or not whole."""
+        return self.codec.read(self.path(key))
+
+    def keep(self, key: str, result: _T) -> None:
+        """Write a result: a reader sees all of it or nothing. OSError where the disk refuses."""
+        place(self.path(key), lambda half: self.codec.write(half, result))
+
+    def set_aside(self, key: str) -> bool:
+        """Give a damaged result another name, so that it is missing; whether there was one."""
+        try:
+            self.path(key).replace(self.path(key).with_suffix(".corrupt"))
+        except OSError:
+            return False
+        return True
+
+
+Arrays: TypeAlias = Mapping[str, "np.ndarray[Any, Any]"]
+
+
+def _write_arrays(path: Path, arrays: Arrays) -> None:
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **dict(arrays))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_arrays(path: Path) -> Arrays | None:
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError):
+        return None
+
+
+ARRAYS: Codec[Arrays] = Codec(".npz", _write_arrays, _read_arrays)  # no pickle, and no package beyond NumPy
 
 
 def address(*parts: Any) -> str:

@@ -14,7 +14,7 @@ from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
 from firstguess.base.files import reason
 from firstguess.cli import models, predict, research, setup, theory, train
-from firstguess.cli.output import Command, Group, run
+from firstguess.cli.output import Command, Group, in_shell, run
 
 
 class _Interruptible(Group):
@@ -96,7 +96,7 @@ def main() -> None:
     try:
         run(app)
     except FirstguessError as error:
-        sys.stderr.write(f"firstguess: {error}\n")
+        sys.stderr.write(f"firstguess: {in_shell(str(error))}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         _say_interrupted()

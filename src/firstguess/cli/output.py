@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
@@ -178,6 +179,29 @@ def print_pairs(title: str, pairs: Sequence[tuple[str, str]]) -> None:
 def say(message: str) -> None:
     """A remark that is not the result: to stderr."""
     typer.echo(message, err=True)
+
+
+# The argument that a hint writes as a function -> what one types in a shell, where no function can be written.
+_IN_SHELL = {
+    "logits": "MODULE:NAME of a class around your model, whose forward returns logits as (points, classes)",
+    "forward": "MODULE:NAME of a class around your model, whose forward takes the whole batch",
+    "optimizer": "--optimizer MODULE:NAME, a function of the parameters that returns an optimizer with its rate",
+}
+
+
+def in_shell(message: str) -> str:
+    """A message whose hints can be typed: one that is a function of Python becomes a name in a file.
+
+    >>> print(in_shell("Expected a study. Try: lambda p: fg.predict(fg.mlp(**p))"))
+    Expected a study. Try: MODULE:NAME of a function in a file of yours
+    """
+    said, *hints = message.split(" Try: ")
+    return " Try: ".join((said, *(_typed(hint) if "lambda" in hint else hint for hint in hints)))
+
+
+def _typed(hint: str) -> str:
+    asked = re.search(r"(\w+)=lambda", hint)
+    return _IN_SHELL.get(asked[1] if asked else "", "MODULE:NAME of a function in a file of yours")
 
 
 def leave_if_interrupted(findings: Iterable[Finding]) -> None:

@@ -408,8 +408,7 @@ def pick(available: int, points: int | None, *, seed: int, where: str) -> IntArr
         return np.arange(available, dtype=np.int64)
     if not 1 <= (points := whole_number(points, "points")) <= available:
         raise InvalidInput(f"between 1 and {available} points: there are {available}", got=points, where=where)
-    if whole_number(seed, "seed") < 0:
-        raise InvalidInput("a seed that is not negative", got=seed)
+    whole_number(seed, "seed", 0, "a seed that is not negative")
     order = np.random.default_rng(seed).permutation(available)
     return np.sort(order[:points]).astype(np.int64)
 
@@ -437,14 +436,17 @@ def chosen(
     return rows[kept], None if labels is None else labels[kept], class_names, name
 
 
-def whole_number(value: object, name: str) -> int:
-    """`value` as an int, if it is a whole number and not a float or a bool."""
+def whole_number(value: object, name: str, least: float = -math.inf, expected: str = "") -> int:
+    """`value` as an int, if it is a whole number from `least` on and not a float or a bool."""
     try:
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise TypeError
-        return operator.index(value)
+        whole = operator.index(value)
     except TypeError:
         raise InvalidInput(f"a whole number for {name}", got=repr(value)) from None
+    if whole < least:
+        raise InvalidInput(expected or f"{name} of at least {least}", got=value)
+    return whole
 
 
 def not_finite(count: int, total: int, point: int, entry: tuple[int, ...], *, where: str) -> InvalidInput:

@@ -102,7 +102,7 @@ def blob(n: int, d: int, *, seed: int = 0) -> Data:
     >>> print("mean {:.3f}, mean square {:.3f}, variance {:.3f}".format(*data.inputs()))
     mean 0.004, mean square 0.001, variance 0.992
     """
-    n, d = _positive(n, "n"), _positive(d, "d")
+    n, d = whole_number(n, "n", 1), whole_number(d, "d", 1)
     x = _normal(n, d, seed)
     x.flags.writeable = False
     return Data(x, name=f"blob(n={n}, d={d}{_seed_text(seed)})")
@@ -117,7 +117,7 @@ def two_blobs(n_per_class: int, d: int, *, seed: int = 0) -> Data:
     >>> data.y[:4].tolist(), data.class_names
     ([0, 1, 0, 1], ('minus', 'plus'))
     """
-    n, d = _positive(n_per_class, "n_per_class"), _positive(d, "d")
+    n, d = whole_number(n_per_class, "n_per_class", 1), whole_number(d, "d", 1)
     x = _normal(2 * n, d, seed)  # first: it refuses what does not fit, and a billion labels are gigabytes too
     y = np.tile(np.array([0, 1], dtype=np.int64), n)
     x += ((2 * y[:, None] - 1) / np.sqrt(d)).astype(np.float32)
@@ -335,8 +335,7 @@ def _key(keys: list[str], asked: str | None, usual: tuple[str, ...], path: Path,
 
 
 def _normal(n: int, d: int, seed: int) -> Any:
-    if whole_number(seed, "seed") < 0:
-        raise InvalidInput("a seed that is not negative", got=seed)
+    whole_number(seed, "seed", 0, "a seed that is not negative")
     _check_memory(n, d)
     return np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32)
 
@@ -353,12 +352,6 @@ def _check_memory(n: int, d: int) -> None:
             where="blob",
             hint=f"n={max(1, int(0.5 * free / (8.0 * d)))}",
         )
-
-
-def _positive(value: int, name: str) -> int:
-    if (number := whole_number(value, name)) < 1:
-        raise InvalidInput(f"{name} of at least 1", got=value)
-    return number
 
 
 def _seed_text(seed: int) -> str:
@@ -422,6 +415,9 @@ def load(
     >>> load("digits:even-odd", points=100)
     Data('digits, even vs odd, standardized (global), 100 points', 100 points of shape (1, 8, 8), 2 classes)
     """
+    if not isinstance(spec, str | os.PathLike):
+        raise InvalidInput("data as text, or a path", got=spec, where="load", hint='fg.data.load("digits")')
+    spec = os.fspath(spec)
     name, _, rest = spec.partition(":")
     name = "tiny-imagenet" if name == "tiny_imagenet" else name  # as its function is called
     if name in _NAMES:

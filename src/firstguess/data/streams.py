@@ -48,10 +48,10 @@ def batches(obj: object, points: int | None = None, *, batch_size: int | None = 
         points: At most this many points: drawn by `seed` where they can be indexed, else the first of the stream.
         batch_size: For arrays and Datasets (default 256); loaders and iterables keep their own.
     """
-    if points is not None and whole_number(points, "points") < 1:
-        raise InvalidInput("at least one point", got=points)
-    if batch_size is not None and whole_number(batch_size, "batch_size") < 1:
-        raise InvalidInput("a batch size of at least 1", got=batch_size)
+    if points is not None:
+        whole_number(points, "points", 1, "at least one point")
+    if batch_size is not None:
+        whole_number(batch_size, "batch_size", 1, "a batch size of at least 1")
     whole = _whole(obj)
     if whole is not None:
         return _split(whole, points, batch_size or _BATCH_SIZE, seed)

@@ -86,6 +86,8 @@ class Duration(Record):
     run: int = LEAST_STEPS
     how: str = ""
     why: str = ""  # it is not known
+    low: float = math.nan  # what two thirds of other draws of the copies would have shown …
+    high: float = math.nan
 
     @property
     def steps(self) -> float:
@@ -100,7 +102,7 @@ class Duration(Record):
             return True
         if math.isinf(b):
             return a >= self.last / AGREE
-        return math.isinf(a) or abs(a - b) <= CLOSE or max(a, b) <= AGREE * min(a, b)
+        return math.isinf(a) or not apart(a, b)
 
     @property
     def outlasts(self) -> bool | None:
@@ -120,7 +122,8 @@ class Duration(Record):
             return f"how long that lasts is not known: {self.why}"
         both = [f"predicted {in_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
         if math.isfinite(self.seen):
-            both.append(f"seen {in_steps(self.seen)} on a copy")
+            likely = f", {in_steps(self.low)} to {_at_most(self.high, self.last)}" if apart(self.low, self.high) else ""
+            both.append(f"seen {in_steps(self.seen)} on a copy{likely}")
         source = ", ".join(both) + ("" if self.agree else "; the copy is believed")
         if math.isinf(self.steps):
             rest = f" ({source})" if both else ""
@@ -137,6 +140,19 @@ def in_steps(steps: float) -> str:
     ('1', '11', '1 200')
     """
     return spaced(float(f"{max(1.0, steps):.2g}"))
+
+
+def _at_most(steps: float, last: int) -> str:
+    return in_steps(steps) if math.isfinite(steps) else f"more than {spaced(last)}"
+
+
+def apart(a: float, b: float) -> bool:
+    """Whether two numbers of steps say different things.
+
+    >>> apart(2.0, 6.0), apart(10.0, 18.0), apart(10.0, 30.0), apart(3.0, math.inf)
+    (False, False, True, True)
+    """
+    return not (abs(a - b) <= CLOSE or max(a, b) <= AGREE * min(a, b)) if a != b and not math.isnan(a + b) else False
 
 
 class Diagnosed(Protocol):
@@ -182,6 +198,8 @@ def duration_of(d: Diagnosed) -> Duration:
         d.run,
         seen.how if seen is not None else "",
         why or "the starts of copies do not differ",
+        math.nan if seen is None else seen.low,
+        math.nan if seen is None else seen.high,
     )
 
 

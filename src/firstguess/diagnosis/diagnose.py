@@ -29,12 +29,13 @@ from firstguess.diagnosis.advice import (
     with_labels,
     with_measured,
 )
-from firstguess.diagnosis.answer import LEAST_STEPS, serious, trainability_of
+from firstguess.diagnosis.answer import LEAST_STEPS, apart, serious, trainability_of
 from firstguess.diagnosis.bias_duration import PredictedDuration, predict_duration
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import Expected, expectation
 from firstguess.diagnosis.faults import Fault, find_faults
-from firstguess.diagnosis.faults.labels import MAY_NOT_GO
+from firstguess.diagnosis.faults.labels import MAY_NOT_GO, by_heart
+from firstguess.diagnosis.faults.order import arranged
 from firstguess.diagnosis.rehearsal import LONGEST, Rehearsal, RehearsalPlan, TrainedWith, rehearse, trained_with
 from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.remedies.base import inputs_of
@@ -231,6 +232,7 @@ def diagnose(
             members=16,
         )
     parts.tick(LASTED)
+    told = optimizer is not None or lr is not None or loss is not None
     seen = parts.do(
         "copies in training",
         lambda: _rehearsed(
@@ -240,10 +242,14 @@ def diagnose(
             run,
             clock.spare(_COPIES, reserve=_ADVICE),
             next((note for note in unasked if note.startswith(MAY_NOT_GO)), ""),
+            counts=verdict.name not in ("even", "leaning"),
+            told=told,
         ),
         members=8,
     )
     parts.tick(REHEARSED)
+    if seen is not None and seen.by_heart:
+        faults = arranged([*faults, by_heart(seen.own, seen.held, seen.held_error, seen.last)])
     if fewer:
         verdict = replace(verdict, preliminary=f"{verdict.preliminary or f'{m.inits} initializations'}, {fewer}")
     tried = Advised()
@@ -369,9 +375,18 @@ def _length(subject: Subject, steps: int | None, epochs: int | None) -> int:
 
 
 def _rehearsed(
-    subject: Subject, using: TrainedWith, predicted: float, run: int, seconds: float, doubt: str
+    subject: Subject,
+    using: TrainedWith,
+    predicted: float,
+    run: int,
+    seconds: float,
+    doubt: str,
+    *,
+    counts: bool,
+    told: bool,
 ) -> Rehearsal:
-    """Copies of the model, or of the network that a description describes, in their first steps."""
+    """Copies of the model, or of the network that a description describes, in their first steps. `counts`: the answer
+    hangs on the number of steps; `told`: the user says how it is trained, so that data are those of training."""
     words, own = using.words(predicted), not isinstance(using.make, str) and not inspect.isclass(using.make)
     asked = RehearsalPlan(
         subject.maker,
@@ -384,14 +399,18 @@ def _rehearsed(
         subject.seed,
         subject.easy(),
         doubt,
+        told,
     )
+
+    def sure(found: Rehearsal) -> bool:
+        return not counts or not apart(found.low, found.high)
 
     def enough(found: Rehearsal) -> bool:
         over = 2 * found.diverged >= found.inits
         return over or (found.learns and not found.behind and (math.isnan(found.steps) or found.steps < math.inf))
 
     try:
-        return rehearse(asked, enough=enough, seconds=seconds, most=max(run, LONGEST))
+        return rehearse(asked, enough=enough, sure=sure, seconds=seconds, most=max(run, LONGEST))
     except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
         said = error.reason if isinstance(error, FirstguessError) else str(error).partition("\n")[0]
         return Rehearsal(why=f"no copy could be trained: {said}", how=words)

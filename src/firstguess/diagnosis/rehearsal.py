@@ -21,6 +21,7 @@ from firstguess.base.record import Record
 from firstguess.data import Batch
 from firstguess.diagnosis.bias_duration import LEFT, Optimizer, left_of, settled
 from firstguess.ensemble.trained import TrainedMembers
+from firstguess.modules.call_model import joined, signature
 from firstguess.modules.optimizers import like, recipe
 from firstguess.modules.train import train_module
 
@@ -110,6 +111,9 @@ def _name(loss: Any) -> str:
 
 
 INITS, FEWEST = 8, 4  # copies; below the second number bias is told within each, not between them
+MANY = 32  # of them, where the number of steps hangs on which eight were drawn
+_DRAWS, _MIDDLE = 100, (1 / 6, 5 / 6)  # of the copies, with replacement; quantiles of a number of steps: two thirds
+_FOLDS = 4  # each is held out once
 STEPS, FURTHER = 64, 4  # of the first look; how much further the next ones go
 LONGEST = 256  # steps, or as long as the run is, where fewer leave it open
 _SHORTEST = 16  # steps below which nothing is said
@@ -126,8 +130,11 @@ class Rehearsal(Record):
     step from which it stays within a quarter, ∞ where it does not by the last. `accuracy` is balanced: every class
     counts the same. `learns`: the loss (cross-entropy) or that accuracy is clearly better than any guess that ignores
     the input.
+    `low` and `high` are `steps` for two thirds of other draws of the copies.
     `easy` is the balanced accuracy of the simplest rule that looks at the inputs, their nearest class mean; `doubt`:
-    labels may have nothing to do with the inputs, and copies would learn them by heart.
+    labels may have nothing to do with the inputs, and copies would learn them by heart. Then some copies are trained
+    without a quarter of the points each: `own` is their balanced accuracy on the points that they learned, `held` on
+    the others, with its error.
     """
 
     why: str = ""
@@ -144,6 +151,19 @@ class Rehearsal(Record):
     classes: int = 0
     easy: float = math.nan
     doubt: str = ""
+    low: float = math.nan
+    high: float = math.nan
+    own: float = math.nan
+    held: float = math.nan
+    held_error: float = math.nan
+
+    @property
+    def by_heart(self) -> bool:
+        """Whether nothing of what copies learn carries over to points that they have not seen."""
+        chance, most = 1.0 / max(self.classes, 1), self.held + _SURE * self.held_error
+        return (
+            self.learns and self.held - _SURE * self.held_error <= chance and most - chance < 0.5 * (self.own - chance)
+        )
 
     @property
     def known(self) -> bool:
@@ -182,15 +202,25 @@ class RehearsalPlan:
     seed: int = 0
     easy: float = math.nan
     doubt: str = ""
+    hold_out: bool = False  # in doubt, whether what is learned carries over
+    of: int | None = None  # points of a step, where batches are others than those that the model gets
 
     @property
     def batch(self) -> int | None:
         """Points of a step: those of the batches that the model gets."""
-        return None if self.optimizer == "gd" else max(2, self.batches[0].size)
+        return None if self.optimizer == "gd" else self.of or max(2, self.batches[0].size)
 
 
-def rehearse(asked: RehearsalPlan, *, enough: Callable[[Rehearsal], bool], seconds: float, most: int) -> Rehearsal:
-    """Train copies for 64 steps; four times as many where these leave it open (`enough`) and there is time."""
+def rehearse(
+    asked: RehearsalPlan,
+    *,
+    enough: Callable[[Rehearsal], bool],
+    sure: Callable[[Rehearsal], bool],
+    seconds: float,
+    most: int,
+) -> Rehearsal:
+    """Train copies for 64 steps; four times as many where these leave it open (not `enough`) and there is time. Four
+    times as many copies where the number of steps hangs on which were drawn (not `sure`)."""
     nothing = Rehearsal(how=asked.words)
     if any(batch.labels is None for batch in asked.batches):
         return replace(nothing, why="the data have no labels")
@@ -216,14 +246,52 @@ def rehearse(asked: RehearsalPlan, *, enough: Callable[[Rehearsal], bool], secon
             break
         inits = affordable
         found = seen(_trained(asked, inits, steps), asked)
+    affordable = int(min(MANY, left() / (a_step * steps)))
+    if not sure(found) and affordable >= 2 * inits:
+        found = seen(_trained(asked, affordable, steps), asked)
+    if asked.hold_out and asked.doubt and found.learns and left() > 2 * _FOLDS * a_step * steps:
+        found = _held_out(found, asked, steps)
     return found
 
 
-def _trained(asked: RehearsalPlan, inits: int, steps: int) -> TrainedMembers:
+def _held_out(found: Rehearsal, asked: RehearsalPlan, steps: int) -> Rehearsal:
+    """What copies know of points that they have not seen: every point is held out once."""
+    if len({signature(batch) for batch in asked.batches}) > 1 or asked.batches[0].call is not None:
+        return found  # points that cannot be put together
+    whole = joined(asked.batches)
+    order = torch.randperm(whole.size, generator=torch.Generator().manual_seed(asked.seed))
+    own: list[float] = []
+    right: list[Any] = []
+    for fold in range(_FOLDS):
+        out = torch.zeros(whole.size, dtype=torch.bool)
+        out[order[fold::_FOLDS]] = True
+        kept, held = (whole.rows(which.nonzero().reshape(-1), int(which.sum())) for which in (~out, out))
+        t = _trained(replace(asked, batches=[kept], of=asked.batch), 2, steps, [held])
+        assert t.test is not None
+        own.append(_balanced(t.accuracy, kept))
+        right.append((t.test, held))
+    labels = cast("torch.Tensor", whole.labels).reshape(-1).long()
+    counts = torch.bincount(labels, minlength=found.classes).double().numpy()
+    hits = np.zeros(len(counts))
+    for test, held in right:
+        per = torch.bincount(cast("torch.Tensor", held.labels).reshape(-1).long(), minlength=len(counts)).numpy()
+        for c in np.flatnonzero(per).tolist():
+            hits[c] += per[c] * float(np.nanmean(test.accuracy.groups[c][:, -1]))
+    p = hits[counts > 0] / counts[counts > 0]
+    _, error = _guessing(p[:, None], counts)
+    return replace(found, own=float(np.mean(own)), held=float(p.mean()), held_error=error)
+
+
+def _balanced(accuracy: Any, batch: Batch) -> float:
+    classes = torch.unique(cast("torch.Tensor", batch.labels)).tolist()
+    return float(np.mean([np.nanmean(accuracy.groups[int(c)][:, -1]) for c in classes]))
+
+
+def _trained(asked: RehearsalPlan, inits: int, steps: int, test: Sequence[Batch] | None = None) -> TrainedMembers:
     return train_module(
         asked.model,
         list(asked.batches),
-        None,
+        test,
         inits=inits,
         start="any",
         level=None,
@@ -276,6 +344,7 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
     by_class = np.stack([t.accuracy.groups[c][fine] for c in np.flatnonzero(counts).tolist()])  # (class, copy, step)
     balanced, loss = by_class.mean(axis=0), t.loss.draws[fine]
     left = left_of(by_class, within=by_class.shape[1] < FEWEST)
+    low, high = likely_steps(t.steps, by_class)
     return replace(
         found,
         left=tuple(left.tolist()),
@@ -283,9 +352,22 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
         accuracy=tuple(balanced.mean(axis=0).tolist()),
         loss=tuple(loss.mean(axis=0).tolist()),
         steps=settled(t.steps, left, LEFT),
+        low=low,
+        high=high,
         learns=_better(balanced[:, -1], _guessing(by_class[:, :, -1], counts), 1.0 - 1.0 / len(by_class))
         or (asked.loss == "cross-entropy" and _better(-loss[:, -1], (-_entropy(counts), 0.0), _entropy(counts))),
     )
+
+
+def likely_steps(at: Any, by_class: Any) -> tuple[float, float]:
+    """Between which numbers of steps two thirds of other draws of these copies are; NaN for a few of them."""
+    count, stream = by_class.shape[1], np.random.default_rng(0)
+    if count < FEWEST or not np.isfinite(left_of(by_class)).all():
+        return math.nan, math.nan
+    draws = [left_of(by_class[:, stream.integers(count, size=count)]) for _ in range(_DRAWS)]
+    steps = sorted(settled(at, left, LEFT) for left in draws if np.isfinite(left).all())
+    low, high = (steps[int(part * (len(steps) - 1))] for part in _MIDDLE)
+    return low, high
 
 
 def _better(values: Any, guessing: tuple[float, float], room: float) -> bool:

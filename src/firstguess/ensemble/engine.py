@@ -148,9 +148,7 @@ class DescriptionEngine:
 
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""
-        if not 0 <= start < stop:
-            raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
-        seeds = member_seeds(self.seed, start, stop)
+        seeds = _seeds(self.seed, start, stop)
         group = self._program.group
         inits = stop - start
         fractions = np.empty((inits, self.classes))
@@ -272,6 +270,12 @@ def _as_tensor(data: NDArray[np.float32]) -> torch.Tensor:
     with warnings.catch_warnings():  # torch cannot promise to leave read-only arrays alone; this engine does
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
         return torch.from_numpy(data)
+
+
+def _seeds(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
+    if not 0 <= start < stop:
+        raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
+    return member_seeds(seed, start, stop)
 
 
 def _next(items: Iterator[int], lock: threading.Lock) -> int | None:
@@ -398,9 +402,7 @@ class TokenEngine:
 
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""
-        if not 0 <= start < stop:
-            raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
-        inits = stop - start
+        seeds, inits = _seeds(self.seed, start, stop), stop - start
         fractions, tied = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
         stats, bad = np.empty((inits, len(self.layers), 4)), dict[int, Place]()
         own = np.zeros(inits)
@@ -408,7 +410,6 @@ class TokenEngine:
         if self._places[-1].layer.each_token:
             kept = max(0, min(stop, members_with_logits(1, 1)) - start)
             logits = np.zeros((kept, tokens_with_logits(self.points, self.classes), self.classes), np.float32)
-        seeds = member_seeds(self.seed, start, stop)
 
         def one(index: int) -> None:
             torch.set_num_threads(1)  # OpenMP's setting belongs to the thread

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import guesses
@@ -119,8 +120,8 @@ class Logits(Record, Shown):
 
     def margin_of(self, which: int) -> FloatArray:
         """Another class's margin, its logit minus the largest other one, (points,)."""
-        if not 0 <= which < self.classes:
-            raise InvalidInput(f"a class from 0 to {self.classes - 1}", got=which, where="margin_of")
+        expected = f"a class from 0 to {self.classes - 1}"
+        checks.within(which, expected, "margin_of", high=self.classes, closed=True)
         return self.values[:, which] - np.delete(self.values, which, axis=1).max(axis=1)
 
     @property

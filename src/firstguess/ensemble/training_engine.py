@@ -21,13 +21,13 @@ from firstguess.ensemble.member_module import check_data, drawn, moments_of, res
 from firstguess.ensemble.seeds import member_seeds, orders
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_loop import (
-    MemberStore,
     Observe,
     Plan,
     TrainingTask,
     Values,
     follow,
     mean_loss,
+    member_store,
     plan,
     room_for,
 )
@@ -96,7 +96,7 @@ def train_description(
         arrays = {"x": x, "y": labels, "held x": empty if held_x is None else held_x}
         arrays |= {"held y": empty if held is None else held[1], "rates": how.rates, "looks": how.looks}
         arrays["functions"] = _own_functions(network)
-        kept = MemberStore.at(store, settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays)
+        kept = member_store(store, settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays)
     origin = {"firstguess": __version__, "torch": torch.__version__, **settings}
     origin |= {"lr": float(how.rates[0]), "steps": how.steps}
     with _restored_threads():

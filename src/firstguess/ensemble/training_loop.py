@@ -5,13 +5,11 @@ It drives any `Trainer`: that of descriptions (training_engine.py), or that of m
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import threading
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,7 @@ from firstguess._version import NUMERICS
 from firstguess.base import checks
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import address, place, reason
+from firstguess.base.files import ARRAYS, Arrays, FolderStore, address, reason
 from firstguess.base.gaussian import Array
 from firstguess.base.statistics import guesses
 from firstguess.ensemble.member_statistics import Cut, TrainedBlock, share
@@ -129,60 +127,22 @@ def room_for(need: float, threads: int, memory: float) -> int:
 
 
 # What trained members showed, a small file each: a training that was killed resumes where it was.
-#
-# Numbers only (NumPy's npz, no pickle, and no package beyond NumPy); a file that cannot be read is as good as none.
+
+MemberStore: TypeAlias = FolderStore[Arrays]  # by the number of the member
 
 
-@dataclass(frozen=True)
-class MemberStore:
-    """A folder, and the address of one configuration in it."""
-
-    folder: Path
-    key: str
-
-    @classmethod
-    def at(cls, folder: str | os.PathLike[str], **parts: Any) -> MemberStore:
-        """The store of members whose numbers depend on `parts`, if its folder can be made and written to."""
-        try:
-            target = Path(folder)
-            target.mkdir(parents=True, exist_ok=True)
-            if not os.access(target, os.W_OK):
-                raise PermissionError(13, "Permission denied", str(target))
-        except (OSError, TypeError, ValueError) as error:
-            got = reason(error) if isinstance(error, OSError) else str(error)
-            raise InvalidInput("a folder to keep results in", got=got, where="train(store)", hint="store='runs'") from (
-                error
-            )
-        return cls(target, address("training", NUMERICS, parts))
-
-    def _path(self, member: int) -> Path:
-        return self.folder / f"train-{self.key}-{member}.npz"
-
-    def read(self, member: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]] | None:
-        """A member's arrays; None if they are not there, not whole, or of other shapes."""
-        try:
-            with np.load(io.BytesIO(self._path(member).read_bytes()), allow_pickle=False) as file:
-                found = {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError):
-            return None
-        same = {name: array.shape for name, array in found.items()} == dict(shapes)
-        return found if same and all(array.dtype == np.float64 for array in found.values()) else None
-
-    def write(self, member: int, arrays: Mapping[str, NDArray[np.float64]]) -> None:
-        """Keep a member; a reader sees all of it or nothing."""
-
-        def save(half: Path) -> None:
-            with half.open("wb") as file:
-                np.savez(file, allow_pickle=False, **dict(arrays))
-                file.flush()
-                os.fsync(file.fileno())
-
-        try:
-            place(self._path(member), save)
-        except OSError as error:
-            raise InvalidInput(
-                "a folder that takes results", got=reason(error), where="train(store)", hint="another folder"
-            ) from error
+def member_store(folder: str | os.PathLike[str], **parts: Any) -> MemberStore:
+    """The store of members whose numbers depend on `parts`, if its folder can be made and written to."""
+    try:
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        if not os.access(target, os.W_OK):
+            raise PermissionError(13, "Permission denied", str(target))
+    except (OSError, TypeError, ValueError) as error:
+        got = reason(error) if isinstance(error, OSError) else str(error)
+        expected = "a folder to keep results in"
+        raise InvalidInput(expected, got=got, where="train(store)", hint="store='runs'") from error
+    return FolderStore(target, ARRAYS, f"train-{address('training', NUMERICS, parts)}-")
 
 
 Values: TypeAlias = NDArray[Any]  # floating
@@ -298,6 +258,13 @@ def shapes(task: TrainingTask) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def _stored(store: MemberStore | None, member: int, wanted: dict[str, tuple[int, ...]]) -> dict[str, Array] | None:
+    """A member's arrays; None if they are not in the store, not whole, or of other shapes."""
+    found = (store and store.read(str(member))) or {}
+    same = {name: array.shape for name, array in found.items()} == wanted
+    return dict(found) if same and all(array.dtype == np.float64 for array in found.values()) else None
+
+
 def follow(
     trainer: Trainer,
     task: TrainingTask,
@@ -322,7 +289,7 @@ def follow(
         _Groups(trainer, task, tracks, None, progress).all(list(tracks), len(tracks), side_by_side)
         arrays = {name: np.stack([track.arrays[name] for track in tracks.values()]) for name in shapes(task)}
         raise Cut(TrainedBlock(asked.start, arrays), inits, asked.size)
-    tracks = {member: Track(task, member, store and store.read(member, shapes(task))) for member in members}
+    tracks = {member: Track(task, member, _stored(store, member, shapes(task))) for member in members}
     for block in asked.known if asked is not None else ():
         for row in range(block.inits):
             member = block.start + row
@@ -448,9 +415,16 @@ class _Groups:
         if self._store is not None and not self._stop:
             for member in group:
                 if self._tracks[member].complete:
-                    self._store.write(member, self._tracks[member].arrays)
+                    self._keep(member, self._store)
         with self._lock:
             self._done += len(group) * (int(self._task.looks[-1]) - max(asked - 1, 0))
+
+    def _keep(self, member: int, store: MemberStore) -> None:
+        try:
+            store.keep(str(member), self._tracks[member].arrays)
+        except OSError as error:
+            expected = "a folder that takes results"
+            raise InvalidInput(expected, got=reason(error), where="train(store)", hint="another folder") from error
 
     def _observe(self, member: int, index: int, logits: Values, held: Values | None, gradient: float) -> None:
         self._tracks[member].add(index, logits, held, gradient)

@@ -275,7 +275,7 @@ def left_aside(batches: Sequence[Batch]) -> list[Finding]:
     if not aside or batches[0].call is not None:  # which gets all there is
         return []
     message = f"the model does not get {', '.join(aside)} of each batch"
-    return [Finding(FindingKind.ASIDE, f"{message}; forward=lambda model, batch: … gets all of it")]
+    return [Finding(FindingKind.ASIDE, f"{message}; in Python forward= takes a function that does")]
 
 
 def _named(parameters: inspect.Signature, batches: list[Batch]) -> list[Batch]:

@@ -17,7 +17,17 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data.items import tensors
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_loop import MemberStore, Plan, Progress, Start, TrainingTask, follow, mean_loss, plan
+from firstguess.ensemble.training_loop import (
+    MemberStore,
+    Plan,
+    Progress,
+    Start,
+    TrainingTask,
+    follow,
+    mean_loss,
+    member_store,
+    plan,
+)
 from firstguess.modules.call_model import Labelled, labelled
 from firstguess.modules.members.sources import named
 from firstguess.modules.optimizers import recipe
@@ -161,8 +171,7 @@ def train_module(
     forward = more.pop("forward", None)
     train = labelled(what, data, "data", forward)
     held = None if test is None else labelled(what, test, "test", forward)
-    if len(np.unique(train.classes())) < 2:
-        raise InvalidInput("points of two classes at least", got="one class only", where="data")
+    checks.two_classes(train.classes())
     lr, optimizer = options["lr"], options["optimizer"]
     own = not isinstance(optimizer, (str, type)) and callable(optimizer) and not isinstance(optimizer, partial)
     how = plan(train.n, named=False, **options)
@@ -199,7 +208,7 @@ def train_module(
     rates = trainer.rates(how.steps)  # a scheduler that has too few is refused now
     kept = None
     if store is not None:
-        kept = MemberStore.at(store, **_dependencies(trainer, how, rates, train, held))
+        kept = member_store(store, **_dependencies(trainer, how, rates, train, held))
         trainer = trainer if asked else _as_before(kept, make)
     origin = {
         "firstguess": __version__,
@@ -245,7 +254,7 @@ def _dependencies(
 
 def _as_before(kept: MemberStore, make: Callable[..., ModuleTrainer]) -> ModuleTrainer:
     """One by one or by vmap, whichever was faster when this store was begun: both give the same but for rounding."""
-    path = kept.folder / f"train-{kept.key}.json"
+    path = kept.folder / f"{kept.prefix[:-1]}.json"
     try:
         way = cast("dict[str, Any]", json.loads(path.read_text()))["strategy"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -161,10 +161,13 @@ class Tokens:
 
 
 def _normalized(frequencies: Any) -> Array:
-    p = np.asarray(frequencies, dtype=np.float64).ravel()
-    if p.size == 0 or not np.isfinite(p).all() or (p < 0).any() or not p.any():
+    p = np.asarray(frequencies, dtype=np.float64)
+    if p.ndim != 1 or p.size == 0 or not np.isfinite(p).all() or (p < 0).any() or not p.any():
         raise InvalidInput(
-            "frequencies of tokens: numbers from 0 on, not all 0", got="others", where=_WHERE, hint="np.bincount(ids)"
+            "frequencies of tokens: a list of numbers from 0 on, not all 0",
+            got="others",
+            where=_WHERE,
+            hint="np.bincount(ids)",
         )
     whole = math.fsum(p)
     if abs(whole - 1) > 1e-6 and (p % 1 != 0).any():

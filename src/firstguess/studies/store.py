@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from firstguess.base.checks import optional
-from firstguess.base.files import place
+from firstguess.base.files import Codec, FolderStore, place
 
 Piece: TypeAlias = Mapping[str, Any]  # name -> number, text, or array of numbers or texts, of any shape
 
@@ -26,57 +26,16 @@ _SECONDS = b"firstguess seconds"
 _MAGIC = b"PAR1"  # the first and the last four bytes of a Parquet file that is whole
 
 
-@dataclass(frozen=True)
-class Store:
-    """A folder of pieces. Keys may name folders in it: "3f/3f09…".
+def write_parquet(path: Path, table: Any, **options: Any) -> None:
+    """Write an Arrow table with checksums."""
+    import pyarrow.parquet as pq
 
-    A piece is written next to its place and then moved there, so that readers, writers in other processes and what is
-    left after a crash see all of it or nothing. Pages have checksums: a piece that was damaged later is not read.
-    """
-
-    folder: Path
-
-    def path(self, key: str) -> Path:
-        """Where the piece with this key is, or would be."""
-        return self.folder / f"{key}.parquet"
-
-    def has(self, key: str) -> bool:
-        """Whether the piece seems whole: a file that begins and ends as one. `read` looks at all of it."""
-        try:
-            with self.path(key).open("rb") as file:
-                first = file.read(4)
-                file.seek(-4, os.SEEK_END)
-                return first == _MAGIC == file.read(4)
-        except OSError:
-            return False
-
-    def read(self, key: str) -> tuple[dict[str, Any], float] | None:
-        """The piece and the seconds it took; None if it is not there, or not whole."""
-        table = read_whole(self.path(key))
-        try:
-            (piece,) = decoded(table)
-            return piece, float((table.schema.metadata or {}).get(_SECONDS, b"0"))
-        except (AttributeError, ValueError, KeyError, IndexError, TypeError):
-            return None
-
-    def write(self, key: str, piece: Piece, seconds: float) -> None:
-        """Keep a piece; a reader sees all of it or nothing."""
-        write_whole(self.path(key), encoded([piece], {_SECONDS: repr(seconds)}), **SMALL)
-
-    def set_aside(self, key: str) -> bool:
-        """Give a damaged piece another name, so that it is missing; whether there was one."""
-        try:
-            self.path(key).replace(self.path(key).with_suffix(".corrupt"))
-        except OSError:
-            return False
-        return True
+    pq.write_table(table, path, write_page_checksum=True, **options)
 
 
 def write_whole(path: Path, table: Any, **options: Any) -> None:
     """Write an Arrow table: all of it, or nothing, whatever happens; OSError where the disk refuses."""
-    import pyarrow.parquet as pq
-
-    place(path, lambda half: pq.write_table(table, half, write_page_checksum=True, **options))
+    place(path, lambda half: write_parquet(half, table, **options))
 
 
 def read_whole(path: Path, columns: list[str] | None = None) -> Any:
@@ -89,6 +48,46 @@ def read_whole(path: Path, columns: list[str] | None = None) -> Any:
             return file.read(columns=columns, use_threads=False)
     except (OSError, pa.ArrowException, ValueError, KeyError):
         return None
+
+
+Read: TypeAlias = "tuple[dict[str, Any], float]"  # a result, and the seconds it took
+
+
+def _write_piece(path: Path, found: Read) -> None:
+    write_parquet(path, encoded([found[0]], {_SECONDS: repr(found[1])}), **SMALL)
+
+
+def _read_piece(path: Path) -> Read | None:
+    table = read_whole(path)
+    try:
+        (piece,) = decoded(table)
+        return piece, float((table.schema.metadata or {}).get(_SECONDS, b"0"))
+    except (AttributeError, ValueError, KeyError, IndexError, TypeError):
+        return None
+
+
+PARQUET = Codec(".parquet", _write_piece, _read_piece)
+
+
+@dataclass(frozen=True)
+class Store(FolderStore[Read]):
+    """A folder of pieces as Parquet, with the seconds that each took. Pages have checksums: damage is not read."""
+
+    codec: Codec[Read] = PARQUET
+
+    def has(self, key: str) -> bool:
+        """Whether the piece seems whole: a file that begins and ends as one. `read` looks at all of it."""
+        try:
+            with self.path(key).open("rb") as file:
+                first = file.read(4)
+                file.seek(-4, os.SEEK_END)
+                return first == _MAGIC == file.read(4)
+        except OSError:
+            return False
+
+    def write(self, key: str, piece: Piece, seconds: float) -> None:
+        """Keep a piece; a reader sees all of it or nothing."""
+        self.keep(key, (dict(piece), seconds))
 
 
 # -- Pieces as rows ---------------------------------------------------------------------------------------------------
@@ -243,7 +242,6 @@ _FAILED = ".failed.json"
 _LOOK = 1.0  # seconds between two looks for batches of other runs
 _SETTLED = 2_000_000_000  # nanoseconds
 _BY = "firstguess "  # before the two columns of a batch that are not of its results
-Read: TypeAlias = "tuple[dict[str, Any], float]"  # a result, and the seconds it took
 
 
 def _place(key: str) -> str:

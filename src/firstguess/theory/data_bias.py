@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from firstguess.base import record
+from firstguess.base import checks, record
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
@@ -143,8 +143,7 @@ def data_bias(x: object, *, points: int | None = None, standardize: Treatment | 
         data = load(x, standardize=standardize, points=points, seed=seed)
     else:
         data = as_data(x, points=points, seed=seed).standardize(standardize or "none")
-    if data.n < 2:
-        raise InvalidInput("at least 2 data points", got=data.n, where="data_bias", hint="more data")
+    checks.within(data.n, "at least 2 data points", "data_bias", "more data", low=2, closed=True)
     rows = data.flat()
     mean, variance = _moments(rows)
     m0, v0 = float(np.square(mean).mean()), float(variance.mean())

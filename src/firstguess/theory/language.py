@@ -69,6 +69,7 @@ def own_guess_chance(shift: float, vocabulary: int) -> float:
 _WORK, _FEWEST, _MOST = 6e10, 8, 200  # operations that draws of heads may take, and how many there are at least
 _AT_ONCE = 16_000_000  # logits at once
 _MEMORY = 2e9  # bytes that a head's weights may take
+_POSITION = 256  # bytes that counts take for a position
 _ROUNDING = 1e-3  # of the diagonal
 _TOKENS = 1024  # tokens in all, where sequences are only described
 _PAIRS = 1536  # tokens whose pairs say what positions share, where there are too many for all pairs
@@ -103,6 +104,9 @@ def predict_language(
     _check(network)
     check_vocabulary(network.layers, network.classes)
     said: list[str] = []
+    length = given.length if isinstance(given, Tokens) else given.shape[1]
+    wanted = max(2, (points or _TOKENS) // length) * length if isinstance(given, Tokens) else given.size
+    _check_memory(wanted, length, _POSITION)
     ids = given if isinstance(given, np.ndarray) else _described(given, network.classes, points, seed, said)
     size = _width(network.layers[:-1], ids.shape[1], width)
     if 4.0 * network.classes * size > _MEMORY:
@@ -163,6 +167,7 @@ def predict_language(
         fractions, hits = counts.draw(some, seed), np.full(1, 1.0 / network.classes)
         how = f"{parts.words}, so the input token decides: counts by theory.md (52), {some} draws"
     else:
+        _check_memory(kept.size, length, 12 * heads.units)
         fractions, hits = heads.draw(heads.summed(parts, ids, kept), flat, some)
         how = f"{parts.words}: units are drawn as sums of what positions share, {some} draws of them and of the head"
     if head.tied:
@@ -194,6 +199,18 @@ def predict_language(
         time.perf_counter() - started,
         own_guess=float(hits.mean()),
     )
+
+
+def _check_memory(positions: int, length: int, each: float) -> None:
+    """Refuse positions that do not fit: `each` is the bytes of one."""
+    fits = int(_MEMORY / each) // length
+    if positions > max(fits, 2) * length:
+        raise NotCovered(
+            f"at most {max(fits, 2) * length} positions in all, which take {_MEMORY / 1e9:.2g} GB",
+            got=f"{positions}: {positions * each / 1e9:.2g} GB",
+            where="data",
+            hint=f"{max(fits, 2)} sequences, or fg.measure(...)",
+        )
 
 
 def _check(network: Network) -> None:

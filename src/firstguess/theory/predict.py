@@ -192,8 +192,7 @@ def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str,
         )
         given = given.subset(_MOST_POINTS, seed=seed)
     x = given.x.astype(np.float64)
-    if x.shape[0] < 2:
-        raise InvalidInput("at least 2 data points", got=x.shape[0], where="predict", hint="more data, or no data=")
+    checks.within(x.shape[0], "at least 2 data points", "predict", "more data, or no data=", low=2, closed=True)
     flat = x.reshape(x.shape[0], -1)
     distinct = _distinct(flat)
     if distinct == 1:

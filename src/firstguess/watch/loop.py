@@ -245,8 +245,7 @@ class Watch(Shown):
             given = operator.index(step)
         except TypeError:
             raise InvalidInput("a number of updates", got=step, where="Watch.step", hint="watch.step(k)") from None
-        if given < 0:
-            raise InvalidInput("a number of updates, from 0 on", got=given, where="Watch.step", hint="watch.step(k)")
+        checks.within(given, "a number of updates, from 0 on", "Watch.step", "watch.step(k)", closed=True)
         if given < self._given:
             self._shift = self._done + 1 - given
             note = f"steps started again at {given} after {self._given}: they were counted on"
@@ -449,8 +448,8 @@ class Predictor:
             raise InvalidInput("optimizer 'gd', 'sgd', 'adam' or a torch.optim one", got=type(optimizer).__name__)
         if lr is None and self.object is None:
             raise InvalidInput("the learning rate", got="none", where="Watch(lr)", hint="lr=1e-3")
-        if lr is not None and not callable(lr) and not 0 < checks.number(lr) < math.inf:
-            raise InvalidInput("a learning rate above 0", got=lr, where="Watch(lr)", hint="lr=1e-3")
+        if not callable(lr):
+            checks.within(lr, "a learning rate above 0", "Watch(lr)", "lr=1e-3", optional=True)
         self._why = self._why or self._read(unwrapped(model))
 
     @property

@@ -3,7 +3,7 @@
 Nodes are drawn with plain NumPy weights and sent through `simulated.member`, which shares no code with firstguess: 100
 groups of nodes a network, each an independent estimate of the covariance of the outputs.
 
-A covariance is one number here, as in tests/theory/test_sampled_nodes.py: the root mean square over its entries of the
+A covariance is one number here, as in tests/theory/test_sampled_units.py: the root mean square over its entries of the
 difference, against 5.6 standard errors of simulation and of the result itself (false alarm at most 2·10⁻⁸ a network).
 Norms over nodes use the statistics of a group's nodes, and weights inside a stretch sum over them: room for that,
 2/nodes of the diagonal, is given apart.

@@ -197,3 +197,15 @@ def test_token_layers_without_tokens_are_refused(source: str) -> None:
 
 def test_gates_are_no_matter_of_tokens() -> None:
     assert not [kind for kind in ("gated", "dense", "layernorm") if Mix.TOKENS in KINDS[kind].mixes]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "ids",
+    [[[1e300, 2.0]], [[np.inf, 2.0]], [[2.0**63, 1.0]], [[-1, 2]], [[0.5, 1.0]], [[1 + 0j, 2]], [["a", "b"]], [[], []]],
+    ids=repr,
+)
+def test_what_is_no_token_is_refused_without_a_warning(ids: list[list[float]]) -> None:
+    with pytest.raises(fg.InvalidInput, match="whole numbers from 0 on"):
+        parse_layers("embed(1)")[0].tokens_of(np.array(ids))
+    assert parse_layers("embed(1)")[0].tokens_of(np.array([[0, 2**40]], dtype=np.uint64)).tolist() == [[0, 2**40]]

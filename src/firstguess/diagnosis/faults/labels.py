@@ -162,6 +162,19 @@ def unrelated(seen: Seen) -> Fault | None:
     )
 
 
+def by_heart(own: float, held: float, error: float, steps: int) -> Fault:
+    """Labels that copies in training learn, of points that they see, and of no others."""
+    return Fault(
+        "labels do not go with inputs",
+        f"copies learn labels by heart ({own:.0%} after {steps} steps), and know nothing of points that they have not "
+        f"seen ({held:.0%}): these were shuffled against each other, or labels are random",
+        "",
+        f"balanced accuracy on held-out points is {held:.1%} ± {error:.1%}, every point held out once",
+        "shuffle inputs and labels by one permutation, and look at some pairs; if they fit, there are too few points",
+        {"own": own, "held": held, "error": error, "steps": steps},
+    )
+
+
 def _fit(x: torch.Tensor, y: torch.Tensor, seed: int) -> tuple[float, float]:
     """The best share of variance that is foreseen, each point from all others; and how often shuffled labels are
     foreseen as well: the same kernels and penalties, the best of them each time."""

@@ -93,11 +93,13 @@ class Patient:
     def stepped(self) -> bool:
         """Whether the model may have been trained: unless its optimizer has not taken a step."""
         return (
-            not isinstance(self.optimizer, optim.Optimizer) or bool(self.optimizer.state) or not self.optimizer_is_plain
+            not isinstance(self.optimizer, optim.Optimizer)
+            or bool(self.optimizer.state)
+            or not self.optimizer_keeps_state
         )
 
     @property
-    def optimizer_is_plain(self) -> bool:
+    def optimizer_keeps_state(self) -> bool:
         """Whether a step leaves a trace in the optimizer: plain descent keeps none."""
         return not (isinstance(self.optimizer, optim.SGD) and not self.optimizer.param_groups[0].get("momentum"))
 

@@ -112,7 +112,7 @@ class Numbers:
 
 def orthogonal_gain(w: torch.Tensor) -> float | None:
     """g where W Wᵀ = g²·I, or Wᵀ W is, to 1e-4; else None."""
-    matrix = w.flatten(1) if w.ndim > 1 else w[None]
+    matrix = w.flatten(1) if w.ndim > 1 else w.reshape(1, -1)
     matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     if matrix.shape[0] < 2 or (matrix.shape[0] > _ROWS and orthogonal_gain(matrix[:_ROWS]) is None):
         return None

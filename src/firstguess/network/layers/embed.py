@@ -86,8 +86,8 @@ class Embed(Layer):
             raise InvalidInput(
                 "token ids (sequences, tokens)", got=f"data of shape {x.shape}", where="data", hint=_HINT
             )
-        ids = np.asarray(x, dtype=np.float64)
-        if not np.isfinite(ids).all() or (ids != np.floor(ids)).any() or (ids < 0).any():
+        ids = np.asarray(x, dtype=np.float64) if x.size and x.dtype.kind in "biuf" else np.array([np.nan])
+        if not np.isfinite(ids).all() or (ids != np.floor(ids)).any() or (ids < 0).any() or (ids >= 2.0**53).any():
             raise InvalidInput("token ids: whole numbers from 0 on", got="others", where="data", hint=_HINT)
         if self.vocabulary is not None and ids.max() >= self.vocabulary:
             raise InvalidInput(

@@ -41,9 +41,9 @@ from firstguess.theory.shares.argmax_sampling import factor
 from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
 
 # --------------------------------------------------------------------------------------------------------------
-# The kernel reading at finite width where no expansion holds: handfuls of the data through networks of real width.
+# The kernel reading at finite width where no expansion holds: samples of the data in networks of real width.
 #
-# For every pair of data points the infinite theory has an overlap. Pairs of the handfuls say how far the chance of one
+# For every pair of data points the infinite theory has an overlap. Pairs of the samples say how far the chance of one
 # class, A(c) on average over networks, is from that: a smooth function of the overlap, which all pairs then get. The
 # infinite theory is a control variate, so few networks are enough. Where a norm looks at all points, all of them go
 # through the networks and guesses are counted.
@@ -216,7 +216,7 @@ def at_width(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> FiniteKernel:
-    """By expansion where one is known and its next order is small, else by handfuls of the data through networks."""
+    """By expansion where one is known and its next order is small, else by Monte Carlo samples of the data."""
     try:
         found, why = expanded_on_data(network, width, x, covariance), ""
     except NotCovered as error:
@@ -245,16 +245,16 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
     found = shifts(network, width)
     flat = x.reshape(len(x), -1)
     unit = flat / np.sqrt(np.einsum("ai,ai->a", flat, flat))[:, None]
-    angles = np.arcsin(np.clip(unit @ unit.T, -1.0, 1.0))
+    pairs = np.triu_indices(len(flat), 1)  # everything below is symmetric: each pair once
+    angles = np.arcsin(np.clip((unit @ unit.T)[pairs], -1.0, 1.0))
     root = np.sqrt(np.diagonal(covariance))
     same = agreement_probability(network.classes)
     table, change, variance = _table(found, same)
-    wide = np.clip(covariance / np.outer(root, root), -1.0, 1.0)
+    scale = np.outer(root, root)
+    wide = np.clip(covariance[pairs] / scale[pairs], -1.0, 1.0)
     c = np.clip(wide + np.interp(angles, table, change), -1.0, 1.0)
-    np.fill_diagonal(c, 1.0)
-    infinite, finite = (math.sqrt(max(_over_pairs(same(k)), 0.0) / network.classes) for k in (wide, c))
-    some = angles[:_SOME, :_SOME]
-    typical = _over_pairs(np.interp(some, table, variance))
+    infinite, finite = (math.sqrt(max(float(same(k).mean()), 0.0) / network.classes) for k in (wide, c))
+    typical = float(np.interp(angles[pairs[1] < _SOME], table, variance).mean())
     size = FiniteSize(
         width,
         None,
@@ -262,12 +262,15 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
         finite,
         infinite,
         next_order=abs(finite - infinite) * min(1.0, 2.0 * typical),
-        overlap=_over_pairs(c),
+        overlap=float(c.mean()),
         overlap_variance=typical,
         remark="the network's noise is averaged over networks: how they differ is not in the distribution "
         "of the shares",
     )
-    return FiniteKernel(positive(c) * np.outer(root, root), size)
+    whole = np.eye(len(flat))
+    whole[pairs] = c
+    whole.T[pairs] = c
+    return FiniteKernel(positive(whole) * scale, size)
 
 
 def _table(found: Shifts, same: AgreementProbability) -> tuple[Array, Array, Array]:

@@ -320,7 +320,7 @@ class ClassShares(Shown):
         """What guesses that fall on every class equally often would show on n points (None: on all points)."""
         from firstguess.theory.shares.token_counts import EvenCounts
 
-        given = n or self.points
+        given = self.points if n is None else n
         if given is None:
             raise InvalidInput("a number of points n", got=n, where="null(n)", hint="null(1000)")
         return EvenCounts(self.classes, checks.count(given, 1, "number of points", "null(n)", "n=1000"))

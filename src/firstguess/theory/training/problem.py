@@ -150,16 +150,14 @@ def labelled(data: Any, where: str, dtype: type = np.float64) -> tuple[NDArray[A
     given = load(data) if isinstance(data, str) else as_data(data)
     if given.y is None:
         raise InvalidInput("labelled points", got="points without labels", where=where, hint=f"{where}=(x, y)")
-    if given.n < 2:
-        raise InvalidInput("at least 2 points", got=given.n, where=where)
+    checks.within(given.n, "at least 2 points", where, low=2, closed=True)
     return given.x.astype(dtype, copy=False), np.asarray(given.y, np.int64)
 
 
 def with_classes(network: Network, classes: int | None, train: Any, held: Any) -> Network:
     """The network with as many classes as the labels have, if nobody said how many."""
     labels = train[1] if held is None else np.concatenate([train[1], held[1]])
-    if len(np.unique(train[1])) < 2:
-        raise InvalidInput("points of two classes at least", got="one class only", where="data")
+    checks.two_classes(train[1])
     if labels.min() < 0:
         raise InvalidInput("labels 0, 1, …", got=int(labels.min()), where="data")
     most = max(int(labels.max()) + 1, 2)
@@ -204,8 +202,7 @@ def batch_size(batch: Any, optimizer: Any, n: int, where: str) -> int | None:
 
 def check_decay(decay: Any) -> None:
     """Refuse a weight decay below 0."""
-    if not 0 <= checks.number(decay) < math.inf:
-        raise InvalidInput("a weight decay of at least 0", got=decay, where="weight_decay", hint="weight_decay=0.01")
+    checks.within(decay, "a weight decay of at least 0", "weight_decay", "weight_decay=0.01", closed=True)
 
 
 def looks_of(steps: Any, where: str) -> NDArray[np.int64]:

@@ -375,8 +375,7 @@ def spectrum(tangent: Array, labels: NDArray[np.int64]) -> KernelSpectrum:
     n = len(tangent)
     if tangent.shape != (n, n) or labels.shape != (n,):
         raise InvalidInput(f"{n} labels, one per point", got=f"shape {labels.shape}", where="spectrum")
-    if len(np.unique(labels)) < 2:
-        raise InvalidInput("points of two classes at least", got="one class only", where="spectrum")
+    checks.two_classes(labels, "spectrum")
     values, vectors = np.linalg.eigh(np.asarray(tangent, np.float64) / n)
     vectors = vectors[:, ::-1]
     shares = [np.square(vectors.sum(axis=0)) / n]

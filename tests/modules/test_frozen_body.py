@@ -1,4 +1,4 @@
-"""A kept body is run once for all fresh heads, and members are those of full forwards."""
+"""A frozen body is run once for all re-initialized heads, and members are those of full forwards."""
 
 from __future__ import annotations
 
