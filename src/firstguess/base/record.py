@@ -31,8 +31,7 @@ def changed(record: _T, **values: Any) -> _T:
     Nothing is checked: `__post_init__` is not called.
     """
     made = object.__new__(type(record))
-    made.__dict__.update(record.__dict__)
-    made.__dict__.update(values)
+    object.__setattr__(made, "__dict__", record.__dict__ | values)
     return made
 
 

@@ -9,9 +9,9 @@ limit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -257,12 +257,31 @@ def _refuse(what: str, got: str) -> NotCovered:
     return NotCovered(f"{what}, for an expansion in 1/width", got=got, hint="fg.measure(net, x, width=…)")
 
 
+_INPUTS, _GAUSSIAN = UnitDistribution(fixed_center=True), UnitDistribution()  # before all weights, and right after some
+
+
+class Overlaps(NamedTuple):
+    """How the overlap of two points is distributed: mean, variance, third cumulant, variance between networks.
+
+    Of even networks also e and v by (40) alone, which the next order changed; E c_ab c_bc c_ca, and the covariance of
+    two overlaps with a common point.
+    """
+
+    e: float
+    v: float = 0.0
+    k: float = 0.0
+    u: float = 0.0
+    leading: tuple[float, float] = (0.0, 0.0)
+    triangle: float = 0.0
+    common: float = 0.0
+
+
 @dataclass(frozen=True)
 class FiniteSignal:
     """Overlaps of two points through a network of finite layers.
 
     `nodes` is how many of them the next weights sum over (the data's dimension, at first), `distribution` what they
-    are, `e` the mean overlap of the Gaussian nodes that they were made of. `even`: in the wide limit all overlaps are
+    are, `overlaps` those of the Gaussian nodes that they were made of. `even`: in the wide limit all overlaps are
     0; then e is of the order 1/units itself, and one more order is known (42).
     """
 
@@ -271,24 +290,13 @@ class FiniteSignal:
     width: float  # of layers that name none
     even: bool
     sizes: float  # 0: all points have one size; else about the relative variance of their mean squares
-    e: float
-    v: float = 0.0
-    k: float = 0.0
-    u: float = 0.0
-    distribution: UnitDistribution = field(default_factory=UnitDistribution)
+    overlaps: Overlaps
+    distribution: UnitDistribution = _INPUTS
     shifted: bool = False  # a constant was subtracted after φ, which is right at one size only
-    inputs: bool = False  # no weights so far
     fixed: bool = False  # a norm stands between φ and the next weights
     over_points: bool = False  # so does one over points
     pulls: tuple[float, ...] = ()  # after norms over points: how sizes of points un-centred them, layer by layer
     points: float = math.inf  # of a batch
-    triangle: float = 0.0  # of even networks: E c_ab c_bc c_ca, and the covariance of two overlaps with a common point
-    common: float = 0.0
-    leading: tuple[float, float] = (0.0, 0.0)  # e and v by (40) alone, of even networks: what the next order changed
-
-    def __post_init__(self) -> None:
-        if self.inputs and not self.distribution.fixed_center:
-            object.__setattr__(self, "distribution", replace(self.distribution, fixed_center=True))
 
     def activated(self, phi: Activation, after: Signal) -> FiniteSignal:
         """φ on every unit."""
@@ -304,7 +312,7 @@ class FiniteSignal:
         """A norm over units: before φ, or after it."""
         if eps and eps > _SMALL_EPS * self.signal.q:
             raise _refuse("a norm whose ε is far below the variance", f"ε = {eps:g}")
-        if self.distribution.phi is None and not self.inputs:
+        if self.distribution.phi is None and not self.distribution.fixed_center:
             return changed(
                 self,
                 signal=after,
@@ -326,22 +334,22 @@ class FiniteSignal:
         distribution = changed(self.distribution, centres=True)
         return changed(self, signal=after, distribution=distribution, shifted=False, fixed=True, over_points=True)
 
-    def _after_batchnorm(self) -> tuple[_Change, float, tuple[float, ...]]:
+    def _after_batchnorm(self) -> tuple[Overlaps, float, tuple[float, ...]]:
         """theory.md (44): what a layer adds, the relative variance of the points' sizes V, and the pulls.
 
         Signs see directions, and sizes that differ over points un-centre the unit vectors: by βV and skew/N a layer.
         """
-        z, n, v, k = at_zero(self.distribution), self.nodes, self.v, self.k
-        kept = 1.0 - min(1.0, 4.0 * z.s1 * self.e / self.sizes) if self.sizes > 0.0 else 1.0
+        z, n, (e, v, k, *_) = at_zero(self.distribution), self.nodes, self.overlaps
+        kept = 1.0 - min(1.0, 4.0 * z.s1 * e / self.sizes) if self.sizes > 0.0 else 1.0
         mean, scale = taken_off(self.distribution)
         pulls = (*(kept * pull for pull in self.pulls), kept * 0.5 * mean / scale * self.sizes + z.skew / n)
         last = len(pulls) - 1
         e = 0.25 * sum(z.c1 ** (last - i) * pull**2 for i, pull in enumerate(pulls))
         third = z.c1**3 * k + 3.0 * z.c1**2 * z.c2 * v * v + 3.0 * z.c1 * z.s1 * v / n + (z.skew / n) ** 2
-        triangle = z.c1**3 * self.triangle + 3.0 * z.c1**2 * v / n + 1.0 / n**2
+        triangle = z.c1**3 * self.overlaps.triangle + 3.0 * z.c1**2 * v / n + 1.0 / n**2
         wide = z.c1**2 * v + z.s0 / n
         return (
-            _Change(e, wide, third, 0.0, (e, wide), triangle, 0.0),
+            Overlaps(e, wide, third, 0.0, (e, wide), triangle, 0.0),
             kept**2 * self.sizes + (z.fourth - 1.0) / n,
             pulls,
         )
@@ -360,20 +368,27 @@ class FiniteSignal:
         if not (-total < after.between + shift < total and change.v > -_ROUNDING):
             raise _refuse("corrections that are small", f"a mean overlap of {after.correlation + kept * change.e:.3g}")
         signal = changed(after, between=after.between + shift, spread=after.spread - shift)
+        square, cube = kept**2, kept**3
+        _, v, k, u, leading, triangle, common = change
         return changed(
             self,
             signal=signal,
             nodes=nodes,
             sizes=sizes,
-            e=signal.correlation,
-            v=kept**2 * max(change.v, 0.0),
-            k=kept**3 * change.k,
-            u=kept**2 * change.u,
+            overlaps=Overlaps(
+                signal.correlation,
+                square * max(v, 0.0),
+                cube * k,
+                square * u,
+                leading,
+                cube * triangle,
+                square * common,
+            ),
             pulls=pulls,
-            triangle=kept**3 * change.triangle,
-            common=kept**2 * change.common,
-            leading=change.leading,
-            **_NEW_UNITS,
+            distribution=_GAUSSIAN,
+            shifted=False,
+            fixed=False,
+            over_points=False,
         )
 
     def _check(self, bias_var: float) -> None:
@@ -392,48 +407,25 @@ class FiniteSignal:
         if not (self.even and centres and self.sizes <= _SMALL_SIZES):
             raise _refuse("points of one size before an activation that is not scale-free", str(phi))
 
-    def _even(self) -> _Change:
+    def _even(self) -> Overlaps:
         """theory.md (42), and its terms in the third derivative of C where φ has one; (40) otherwise."""
-        z, e, v, k, n = at_zero(self.distribution), self.e, self.v, self.k, self.nodes
+        z, n, (e, v, k, *_) = at_zero(self.distribution), self.nodes, self.overlaps
         slope = z.c1 + z.c2 * e
         change = 0.5 * (z.c2 + z.c3 * e) * v + z.c3 * k / 6.0 + z.c4 * v * v / 8.0 + (z.b1 * e + 0.5 * z.b2 * v) / n
         own = z.s0 / (n - 1.0 if self.distribution.centres else n)
         wide = slope**2 * v + slope * z.c2 * k + (0.5 * z.c2**2 + z.c1 * z.c3) * v * v + 2.0 * z.c1 * z.b1 * v / n
         third = slope**3 * k + 3.0 * z.c1**2 * z.c2 * v * v + 3.0 * z.c1 * z.s1 * v / n + (z.skew / n) ** 2
-        e1, v1 = self.leading
+        e1, v1 = self.overlaps.leading
         leading = z.c1 * e1 + 0.5 * z.c2 * (e1 * e1 + v1), (z.c1 + z.c2 * e1) ** 2 * v1 + z.s0 / n
         # to leading order: noise of the units at two of three sides, or at all; at two sides with a common point
-        triangle = z.c1**3 * self.triangle + 3.0 * z.c1**2 * v / n + 1.0 / n**2
-        common = z.c1**2 * self.common + (z.c1 * e + 0.5 * z.c2 * v) / n
+        triangle = z.c1**3 * self.overlaps.triangle + 3.0 * z.c1**2 * v / n + 1.0 / n**2
+        common = z.c1**2 * self.overlaps.common + (z.c1 * e + 0.5 * z.c2 * v) / n
         wide += own + (z.s1 * e + 0.5 * z.s2 * (v + e * e)) / n
-        return _Change(change, wide, third, 0.0, leading, triangle, common)
+        return Overlaps(change, wide, third, 0.0, leading, triangle, common)
 
-    def _about_e(self) -> _Change:
+    def _about_e(self) -> Overlaps:
         """theory.md (45), with the moments of what is centred where a norm after φ centres."""
-        here, n = at(self.distribution, self.e), self.nodes
+        e, v, _, u, *_ = self.overlaps
+        here, n = at(self.distribution, e), self.nodes
         square = here.slope**2
-        return _Change(
-            0.5 * here.curve * self.v + here.b / n, square * self.v + here.s / n, 0.0, square * self.u + here.s4 / n
-        )
-
-
-# What is known of units right after weights.
-_NEW_UNITS: dict[str, Any] = {
-    "distribution": UnitDistribution(),
-    "shifted": False,
-    "inputs": False,
-    "fixed": False,
-    "over_points": False,
-}
-
-
-class _Change(NamedTuple):
-    """What a layer of units adds to the mean overlap in the wide limit, and v, k, u after it."""
-
-    e: float
-    v: float
-    k: float
-    u: float
-    leading: tuple[float, float] = (0.0, 0.0)
-    triangle: float = 0.0
-    common: float = 0.0
+        return Overlaps(0.5 * here.curve * v + here.b / n, square * v + here.s / n, 0.0, square * u + here.s4 / n)

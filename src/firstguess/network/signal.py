@@ -76,7 +76,7 @@ class Signal:
     @property
     def total(self) -> float:
         """E x², in units of exp(log_scale)."""
-        return self.center + self.spread
+        return self.mean**2 + self.between + self.spread  # written out, as below: called for every layer
 
     @property
     def gamma(self) -> float:
@@ -88,12 +88,15 @@ class Signal:
     @property
     def correlation(self) -> float:
         """c = q_ab/q_aa = γ/(1+γ): theory.md (1)."""
-        return self.center / self.total if self.total > 0.0 else math.nan
+        center = self.mean**2 + self.between
+        total = center + self.spread
+        return center / total if total > 0.0 else math.nan
 
     @property
     def one_minus_c(self) -> float:
         """1 − c without cancelling."""
-        return self.spread / self.total if self.total > 0.0 else math.nan
+        total = self.total
+        return self.spread / total if total > 0.0 else math.nan
 
     @property
     def log_q(self) -> float:

@@ -18,14 +18,14 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.record import changed
-from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.finite_signal import FiniteSignal, Overlaps
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import LayerReading, Symmetry, text
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
 from firstguess.network.walk import finite_steps
 from firstguess.theory.finite.monte_carlo import sample_points, whole_batch
-from firstguess.theory.prediction import FiniteSize, Prediction, missing, provenance
+from firstguess.theory.prediction import FiniteSize, Prediction, missing
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
@@ -67,7 +67,7 @@ def predict_finite(
     """The prediction for infinite size, made one for layers of `width` and inputs of `inputs.dimension`."""
     started = time.perf_counter()
     network = infinite.network
-    limit = Guesses(max(float(infinite.gamma[-1]), 0.0), network.classes).std()
+    limit = Guesses(max(infinite.layers[-1].gamma, 0.0), network.classes).std()
     found, why = expanded(network, inputs, width, limit, infinite.guesses.points, infinite.layers)
     if found is None or not _holds(found, width):
         if width is None:
@@ -108,7 +108,7 @@ def predict_finite(
         else tuple(replace(new, gradient=old.gradient) for new, old in zip(found.layers, infinite.layers, strict=True)),
         distribution,
         (*finite, *(said for said in remarks if said)),
-        infinite.provenance | provenance(network, width=width),
+        infinite.provenance | {"width": width},
         infinite.seconds + time.perf_counter() - started,
         finite_size=found.size,
     )
@@ -168,8 +168,7 @@ def expanded(
         math.inf if width is None else float(width),
         _is_even(network, inputs) if wide is None else _all_zero(wide, signal),
         0.0,
-        signal.correlation,
-        inputs=True,
+        Overlaps(signal.correlation),
         points=math.inf if points is None else float(points),
     )
     try:
@@ -178,7 +177,10 @@ def expanded(
         return None, f"by a chain of networks, as no expansion in 1/width is known here: {missing(error)}"
     if wide is None:
         wide = [LayerReading(text(layer), layer.weighted, 0.0, 0.0, 0.0, 0.0, None) for layer in network.layers]
-    layers = tuple(_at_size(reading, state.signal) for reading, state in zip(wide, states, strict=True))
+    layers: list[LayerReading] = []  # texts and gradients of the wide limit, with the numbers of finite size
+    for reading, state in zip(wide, states, strict=True):
+        gamma, c, one_minus_c, log_q = state.signal.numbers()
+        layers.append(changed(reading, gamma=gamma, correlation=c, one_minus_c=one_minus_c, log_q=log_q))
     state, classes = states[-1], network.classes
     excess, rough = _excess(state, classes)
     std = math.sqrt(max(excess, 0.0) / classes)
@@ -190,26 +192,20 @@ def expanded(
         std,
         limit,
         next_order=_next_order(state, std, rougher, limit),
-        overlap=state.e,
-        overlap_variance=state.v,
+        overlap=state.overlaps.e,
+        overlap_variance=state.overlaps.v,
     )
-    differ = math.sqrt(max(state.u, 0.0)) / state.signal.one_minus_c if state.signal.one_minus_c > 0.0 else 0.0
-    return _Found(layers, excess, differ, size, _pairs(state)), ""
-
-
-def _at_size(reading: LayerReading, signal: Signal) -> LayerReading:
-    """The layer's text and gradient of the wide limit, with the numbers of finite size."""
-    gamma, c, one_minus_c, log_q = signal.numbers()
-    return changed(reading, gamma=gamma, correlation=c, one_minus_c=one_minus_c, log_q=log_q)
+    differ = math.sqrt(max(state.overlaps.u, 0.0)) / state.signal.one_minus_c if state.signal.one_minus_c > 0.0 else 0.0
+    return _Found(tuple(layers), excess, differ, size, _pairs(state)), ""
 
 
 def _pairs(state: FiniteSignal) -> PairMoments | None:
     """How overlaps of pairs hang together, to leading order; known where the network is even in the wide limit."""
-    if not state.even or state.v <= 0.0:
+    if not state.even or state.overlaps.v <= 0.0:
         return None
-    own = 1.0 - state.e
-    spread = state.v - 2.0 * state.common
-    return PairMoments(state.e, spread / own**2, state.triangle / spread**2, state.common) if spread > 0.0 else None
+    e, v, *_, triangle, common = state.overlaps
+    spread = v - 2.0 * common
+    return PairMoments(e, spread / (1.0 - e) ** 2, triangle / spread**2, common) if spread > 0.0 else None
 
 
 def _dead_words(share: float) -> str:
@@ -246,10 +242,10 @@ def _is_even(network: Network, inputs: Inputs) -> bool:
 
 def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     """E A(c) over pairs, and by a cruder rule: (40) alone for even networks, the other way to average for others."""
-    same, e, v, k = agreement_probability(classes), state.e, state.v, state.k
+    same, (e, v, k, *_) = agreement_probability(classes), state.overlaps
     if state.even:
         one, two, three, four = same.slopes_at_zero()
-        e1, v1 = state.leading
+        e1, v1 = state.overlaps.leading
         if state.pulls:  # centring over n points: −1/n of an overlap, exactly (44)
             n = state.points
             return (one * (e - 1.0 / n) + 0.5 * two * v + three * k / 6.0) / (1.0 - 1.0 / n), one * e1 + 0.5 * two * v1
@@ -258,12 +254,13 @@ def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     if not -1.0 < e < 1.0:
         return float(same(np.array([e]))[0]), float(same(np.array([e]))[0])
     step = 1e-3 * (1.0 - abs(e))
-    low, here, high = (float(x) for x in same(np.array([e - step, e, e + step])))
-    curve = (low - 2.0 * here + high) / step**2
     z, w = gauss_hermite(_HERMITE)
     wide = math.log1p(v / (1.0 - e) ** 2)  # 1 − c is taken to be lognormal, with the right mean and variance
     c = 1.0 - (1.0 - e) * np.exp(-0.5 * wide + math.sqrt(wide) * z)
-    lognormal = float(w @ same(c))
+    found = same(np.concatenate([(e - step, e, e + step), c]))
+    low, here, high = found[:3].tolist()
+    curve = (low - 2.0 * here + high) / step**2
+    lognormal = float(w @ found[3:])
     return here + 0.5 * curve * v, lognormal
 
 
@@ -280,7 +277,7 @@ def _next_order(state: FiniteSignal, std: float, rougher: float, limit: float) -
         first, second = abs(rougher - limit), abs(std - rougher)
         return second * min(1.0, math.sqrt(second / first)) if first > 0.0 else second
     spread = state.signal.one_minus_c
-    relative = state.v / spread**2 if spread > 0.0 else math.inf
+    relative = state.overlaps.v / spread**2 if spread > 0.0 else math.inf
     return abs(std - rougher) + abs(std - limit) * min(1.0, relative)
 
 

@@ -20,7 +20,7 @@ from firstguess.base.checks import float_range
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_sample import PointSample
-from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.finite_signal import FiniteSignal, Overlaps
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, LayerReading, signal_after
 from firstguess.network.network import Network
@@ -192,10 +192,10 @@ def shifts(network: Network, width: int) -> Shifts:
 def _pair(network: Network, width: int, c: float) -> tuple[float, float, float]:
     """One pair of points of overlap c: theory.md (45), from v = 0 on."""
     start = Signal(0.0, c, 1.0 - c, distribution=Gaussian())
-    state = FiniteSignal(start, math.inf, float(width), False, 1.0, c, inputs=True)  # 1: sizes of data differ
+    state = FiniteSignal(start, math.inf, float(width), False, 1.0, Overlaps(c))  # 1: sizes of data differ
     wide = signal_after(network.layers, start)
     last = finite_steps(network.layers, state)[-1]
-    return wide.correlation, last.e - wide.correlation, last.v
+    return wide.correlation, last.overlaps.e - wide.correlation, last.overlaps.v
 
 
 @dataclass(frozen=True)
