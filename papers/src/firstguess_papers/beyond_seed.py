@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess_papers.library import Piece
 
-MLP, DECAYED, UNTIED, TIED = "MLP, gradient descent", ", weight decay", "transformer, untied", "transformer, tied"
-ADAM = "MLP, AdamW"
+MLP, ADAM, UNTIED, TIED = "MLP by gradient descent", "MLP by AdamW", "untied transformer", "tied transformer"
+DECAYED = " with weight decay"
 RATE = 1e-3  # of AdamW
 EARLY = 30
 GONE, STAYS, ENDED = 0.5, 0.5, 0.3  # correlations with the start: absorbed below, there above, at an end below
-LAZY, LEFT = 0.1, 0.1  # rooms: of a largest share, and of the start's part in the weights
+LAZY, LEFT = 0.1, 0.1  # tolerances: of a largest share and the direction, and of the start's part in the weights
+ALIKE = 0.2  # tolerance of the mean logits' correlation with the start
 OTHERS = 0.1  # another seed's correlation with the start is 0 within this
 _TEXT = "5 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 _DRAWS = 100  # of lazy networks
@@ -73,7 +74,7 @@ def seed_print(run: Run) -> Outcome:
     width, points, size, words, length, end, inits = run.take("width points size words length end inits")
     images = run.data("mnist", points=points)
     texts = _texts(run, length + 1, words)
-    lazy = lazily(images, width, 3 * end)
+    lazy = lazily(images, width)
     found: dict[str, Kept] = {}
     for name, decay in ((MLP, 0.0), (ADAM, 0.0), (ADAM, 1.0), (UNTIED, 0.0), (UNTIED, 1.0), (TIED, 0.0), (TIED, 1.0)):
         label = name + (DECAYED if decay else "")
@@ -98,11 +99,11 @@ def seed_print(run: Run) -> Outcome:
         y_title="correlation with the start", x_scale="symlog", dodge=False, title="Mean logits and the hidden mean",
     )  # fmt: skip
     return Outcome(
-        judged(found, float(lazy["largest"]), end),
+        judged(found, lazy, end),
         {"kept": columns(rows)},
         {"kept": chart},
         [
-            "Correlations are over classes (mean logits) and over units (hidden mean, in front of the head), averaged "
+            "Correlations are over classes (mean logits) and over units (hidden mean, before the head), averaged "
             "over fixed points; gradient descent at the bias mode's own rate, AdamW at 0.001.",
         ],
         {"kept": Holds("Guesses are absorbed, the hidden direction is not", entries=(0,))},
@@ -118,8 +119,8 @@ def _texts(run: Run, length: int, words: int) -> Data:
         raise Missing(str(error)) from error
 
 
-def lazily(x: Data, width: int, steps: int) -> Mapping[str, float]:
-    """The rate of the bias mode, and by tangent kernels the largest share at step 30 and mean logits at the end."""
+def lazily(x: Data, width: int) -> Mapping[str, float]:
+    """The rate of the bias mode, and by tangent kernels the largest share and mean logits at step 30."""
     from firstguess_papers.library import kernel_of
 
     assert x.y is not None
@@ -129,13 +130,11 @@ def lazily(x: Data, width: int, steps: int) -> Mapping[str, float]:
     values, vectors = np.linalg.eigh(np.asarray(found.covariance, dtype=np.float64))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     f = np.random.default_rng(0x5EED).normal(size=(_DRAWS, 10, x.n)) @ root.T
-    start, target, largest = f.mean(-1), np.eye(10)[x.y].T, math.nan
-    for step in range(steps):
-        if step == EARLY:
-            guess = f.argmax(1)
-            largest = float(np.mean([np.bincount(row, minlength=10).max() / x.n for row in guess]))
+    start, target = f.mean(-1), np.eye(10)[x.y].T
+    for _ in range(EARLY):
         odds = np.exp(f - f.max(1, keepdims=True))
         f = f - rate / x.n * (odds / odds.sum(1, keepdims=True) - target) @ theta
+    largest = float(np.mean([np.bincount(row, minlength=10).max() / x.n for row in f.argmax(1)]))
     logits = float(np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(start, f.mean(-1), strict=True)]))
     return {"rate": rate, "largest": largest, "logits": logits}
 
@@ -253,7 +252,7 @@ def kept(looks: list[int], seen: list[list[tuple[Array, Array, float, float]]]) 
     }
 
 
-def judged(found: Mapping[str, Kept], lazy: float, end: int) -> list[Entry]:
+def judged(found: Mapping[str, Kept], lazy: Mapping[str, float], end: int) -> list[Entry]:
     """B10: absorbed or not without weight decay; the lazy prediction; what weight decay ends."""
     last = 3 * end
     plain = [name for name in found if DECAYED not in name]
@@ -262,8 +261,10 @@ def judged(found: Mapping[str, Kept], lazy: float, end: int) -> list[Entry]:
     stays = [check(f"{n}, hidden direction", found[n].at("direction", last), above=STAYS) for n in plain]
     seeds = [check(f"{n}, another seed", found[n].at("other", last), near=0.0, room=OTHERS) for n in plain]
     ranks = "; ".join(f"Kendall's τ, {n}: {found[n].at('ranks', last)}" for n in found)
+    theory = "the tangent kernel"
     lazily = [
-        check("largest share", found[MLP].at("largest", EARLY), near=lazy, room=LAZY, than="the tangent kernel"),
+        check("largest share", found[MLP].at("largest", EARLY), near=lazy["largest"], room=LAZY, than=theory),
+        check("mean logits", found[MLP].at("logits", EARLY), near=lazy["logits"], room=ALIKE, than=theory),
         check("hidden direction", found[MLP].at("direction", EARLY), near=1.0, room=LAZY, than="its limit"),
     ]
     when = (end, last)
