@@ -67,7 +67,7 @@ class Kept:
     "is {end} steps, three times as many steps, {inits} networks each.",
     quick=dict(width=48, points=40, size=16, words=60, length=12, end=10, inits=4),
     full=dict(width=256, points=128, size=64, words=512, length=32, end=200, inits=12),
-    seconds=(20, 700),
+    seconds=(5, 290),
 )  # fmt: skip
 def seed_print(run: Run) -> Outcome:
     """B10: mean logits and hidden means of trained networks, beside their starts."""

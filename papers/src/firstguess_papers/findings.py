@@ -109,4 +109,5 @@ TOPICS = (
     Topic("Adam's early phase", ("B7",)),
     Topic("A head's bias, and class weights", ("B8",)),
     Topic("Finite width and dimension", ("B9",)),
+    Topic("What stays of the seed", ("B10",)),
 )
