@@ -459,3 +459,49 @@ def test_a_quantity_that_would_be_hidden_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(InvalidInput, match="other names for quantities, but got known"):
         toy.function(Run(toy, quick=True, store=Store(tmp_path)))
+
+
+# -- Sampling goes on where a verdict is open
+
+
+def _sampled(mean: float, **asked: Any) -> Item:
+    """Asks whether 0.5 ± 1 / √networks is above 0; parts of 25 networks."""
+
+    def function(run: Run) -> Outcome:
+        networks = 25 * run.take("parts")
+        for part in range(run.take("parts")):
+            run.piece({"part": part}, lambda: {"x": 1.0}, complete=True, label=f"part {part}")
+        found = Number(mean, 1 / math.sqrt(networks))
+        return Outcome([claimed("I4", "coins", [check("heads", found, above=0.0, **asked)])], notes=[*run.computed])
+
+    sizes = {"inits": 25, "parts": 1}
+    return make(function, about="{networks} coins", quick=sizes, full=sizes)
+
+
+def test_sampling_goes_on_until_it_is_decided(tmp_path: Path) -> None:
+    open_item = _sampled(0.5)
+    once = run_item(open_item, tmp_path, quick=True)
+    assert (once.entries[0].verdict, once.look) == ("not tested", 0)
+    more = run_item(open_item, tmp_path, quick=True, until_decided=True)
+    assert (more.entries[0].verdict, more.look, more.settings) == ("holds", 2, "100 coins")  # 0.5 / 0.1 > 4.25
+    assert more.notes == ("part 2", "part 3")  # the others were there
+    assert more.current(open_item)
+    assert records.read(tmp_path, True, open_item.id) == more
+
+
+def test_further_looks_share_the_chance_to_err(tmp_path: Path) -> None:
+    """4.1 standard errors at the last look: enough for one look, not for one of three."""
+    z = 4.1 / math.sqrt(8 * 25)
+    found = run_item(_sampled(z), tmp_path, quick=True, until_decided=True)
+    assert (found.entries[0].verdict, found.look) == ("not tested", 3)
+    assert above(Number(4.1, 1.0), 0.0) is True
+    with judging.later_looks(3) as sigmas:
+        assert math.isclose(3 * math.erfc(sigmas / math.sqrt(2)), math.erfc(4 / math.sqrt(2)), rel_tol=1e-9)
+
+
+def test_the_least_difference_worth_deciding_ends_it(tmp_path: Path) -> None:
+    found = run_item(_sampled(0.01, least=0.25), tmp_path, quick=True, until_decided=True)
+    assert (found.entries[0].verdict, found.look) == ("does not hold", 2)  # 0.01 + 2 · 0.1 < 0.25
+    assert "less than 0.25 is no difference" in found.entries[0].statement
+    with pytest.raises(InvalidInput, match="parts"):
+        make(done).sizes(True, times=2)

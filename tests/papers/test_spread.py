@@ -153,3 +153,22 @@ def test_nothing_is_lost_when_the_driver_is_killed(tmp_path: Path) -> None:
     assert resumed.status == "done", resumed.reason
     assert {name: (pieces / name).stat().st_mtime_ns for name in kept} == kept
     assert resumed.entries == run_item(MEASURES, tmp_path / "whole").entries
+
+
+@pytest.mark.slow
+def test_one_item_on_a_ray_cluster_gives_the_same_record(tmp_path: Path) -> None:
+    """Two nodes of this machine compute its pieces; the record, and what is kept, are those of one process."""
+    pytest.importorskip("ray")
+    import ray_cluster
+
+    cluster = ray_cluster.started(1, 1)
+    try:
+        known = registry.items()["igb/layers"]
+        (found,) = spread.run_items([known], tmp_path / "a", engine="ray", address=cluster.address, quick=True)
+    finally:
+        ray_cluster.stopped(cluster)
+    assert found.status == "done", found.reason
+    alone = run_item(known, tmp_path / "b", quick=True)
+    assert found.entries == alone.entries
+    one, two = (sorted(p.name for p in (tmp_path / n / "quick/igb/layers/pieces").iterdir()) for n in "ab")
+    assert one == two

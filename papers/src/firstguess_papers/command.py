@@ -41,6 +41,8 @@ firstguess reproduce all --data-dir data --ledger docs/claims.md
 
 firstguess reproduce norm --quick --engine local
 
+firstguess reproduce norm/fig-g5-starts --until-decided --engine local
+
 firstguess reproduce --ledger docs/claims.md
 """
 
@@ -72,6 +74,9 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", metavar="SIZE=VALUE", help="Another size, e.g. width=400 (several: n=100,800)."),
     ] = None,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Where errors leave a verdict open, go on with more networks.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything anew.")] = False,
     seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
     engine: Annotated[
@@ -117,7 +122,7 @@ def reproduce(
         item.sizes(quick, changed)  # what is no size of it is said before anything runs
     _make(out)
     options: dict[str, Any] = {"quick": quick, "data_dir": data_dir and str(data_dir), "seed": seed, "fresh": fresh}
-    options |= {"changed": changed} if changed else {}
+    options |= {"until_decided": until_decided} | ({"changed": changed} if changed else {})
     if engine is None:
         done = list(_run_all(chosen, out, options))
     else:

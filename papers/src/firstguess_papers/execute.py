@@ -13,15 +13,30 @@ from typing import Any
 from firstguess import FirstguessError, InvalidInput, __version__
 from firstguess_papers import records
 from firstguess_papers.items import Item, Outcome, Sizes
+from firstguess_papers.judging import NOISY, later_looks
 from firstguess_papers.library import Store, write_table
 from firstguess_papers.provenance import provenance
 from firstguess_papers.records import Record, Status
 from firstguess_papers.running import Crew, Missing, Progress, Run, silent
 
 ERROR = "error.txt"
+LOOKS = 3  # further ones, at most, where sampling goes on: with 2, 4 and 8 times the item's networks
 
 
-def run_item(
+def run_item(item: Item, out: Path, *, until_decided: bool = False, **options: Any) -> Record:
+    """Run an item, or go on with it (`run_once` has the options); its files and its record are in `out` afterwards.
+
+    `until_decided`: where errors leave a verdict open, go on look by look until none is or the looks are used up. The
+    plan is fixed beforehand: how many looks, and (`least`, `room`) which differences are too small to matter.
+    """
+    record = run_once(item, out, **options)
+    for look in range(1, LOOKS + 1 if until_decided else 1):
+        if any(entry.why == NOISY for entry in record.entries):
+            record = run_once(item, out, look=look, **options)
+    return record
+
+
+def run_once(
     item: Item,
     out: Path,
     *,
@@ -31,19 +46,23 @@ def run_item(
     fresh: bool = False,
     progress: Progress = silent,
     changed: Sizes | None = None,
+    look: int = 0,
     crew: Callable[[Path], AbstractContextManager[Crew]] | None = None,
 ) -> Record:
-    """Run an item, or go on with it; its files and its record are in `out` afterwards.
+    """Run an item once.
 
     What is missing makes it "skipped", an error of firstguess "failed": other items can still run. Ctrl-C passes
     through, and the pieces that were done stay. `changed` are sizes other than the item's: such a run has a folder of
-    its own, and its record never counts as the item's. `crew` makes those who compute pieces for a folder of them.
+    its own, and its record never counts as the item's. At the further `look` k, of `LOOKS`, ensembles have 2ᵏ times as
+    many parts, of which those of earlier looks are there, and all further looks share the chance to err of one.
+    `crew` makes those who compute pieces for a folder of them.
     """
     sizes = item.sizes(quick, changed)
+    times = 2**look
     folder = records.folder_of(out, quick, item.id, changed)
     folder.mkdir(parents=True, exist_ok=True)
     made = provenance(item)  # before: what is edited while it runs did not make these numbers
-    run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh, changed)
+    run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh, changed, times)
     workers: Callable[[Path], AbstractContextManager[Any]] = crew or (lambda _: nullcontext())
     started = time.perf_counter()
     status: Status = "done"
@@ -52,7 +71,7 @@ def run_item(
     charts: list[str] = []
     try:
         _need_packages(item)
-        with workers(folder / "pieces") as run.crew:
+        with workers(folder / "pieces") as run.crew, later_looks(LOOKS) if look else nullcontext():
             outcome = item.function(run)
         _check(item, outcome)
         charts = _write(outcome, folder)
@@ -71,7 +90,7 @@ def run_item(
         item.where,
         status,
         quick,
-        item.settings(quick, changed),
+        item.settings(quick, changed, times),
         item.version,
         __version__,
         seed,
@@ -84,6 +103,7 @@ def run_item(
         made.commit,
         made.checks,
         tuple(records.plain(sizes)),
+        look,
     )
     records.write(folder, record)
     return record

@@ -88,7 +88,7 @@ def _fig10_cells(c: Found) -> dict[Any, Cell]:
 
 fig10 = measured(
     "igb/fig10", "CNN-B on MNIST, even or odd: data correlations amplify", "IGB Fig 10",
-    needs=("mnist",), seconds=(20, 100),
+    needs=("mnist",), seconds=(9, 100),
     about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images, standardized, {inits} networks "
     "each, Kaiming; half as many on noise with independent pixels.",
     quick=dict(kernel=5, n=40, inits=60),

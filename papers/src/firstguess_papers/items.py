@@ -156,8 +156,8 @@ class Item:
         """The part of the id before the slash."""
         return self.id.partition("/")[0]
 
-    def sizes(self, quick: bool, changed: Sizes | None = None) -> tuple[dict[str, Any], ...]:
-        """The sets of sizes, with some of them changed: `{"width": 400}`.
+    def sizes(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> tuple[dict[str, Any], ...]:
+        """The sets of sizes, with some of them changed: `{"width": 400}`, and `times` as many parts of an ensemble.
 
         >>> toy = item("beyond/toy", "A toy", claims=["I4"], where="§4", about="{coins} coins", quick=dict(coins=2),
         ...            full=dict(coins=9), seconds=(1, 2))(lambda run: Outcome(()))
@@ -173,17 +173,20 @@ class Item:
             like = next(sizes[name] for sizes in chosen if name in sizes)
             if isinstance(like, (int, float, str)) != isinstance(value, (int, float, str)):
                 raise InvalidInput(f"{name} like {like!r}", got=repr(value), where="--set")
+        if times > 1 and not any("parts" in sizes for sizes in chosen):
+            raise InvalidInput("an item whose ensembles have parts", got=self.id, where="--until-decided")
         own = changed or {}
-        return tuple(dict(sizes) | {k: v for k, v in own.items() if k in sizes} for sizes in chosen)
+        found = [dict(sizes) | {k: v for k, v in own.items() if k in sizes} for sizes in chosen]
+        return tuple(one | ({"parts": times * one["parts"]} if "parts" in one else {}) for one in found)
 
-    def settings(self, quick: bool, changed: Sizes | None = None) -> str:
+    def settings(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> str:
         """The settings in words."""
         told = [
             self.about.format_map(
                 {"networks": _words(sizes["inits"] * sizes["parts"]) if "parts" in sizes else ""}
                 | {name: _words(value) for name, value in sizes.items()}
             )
-            for sizes in self.sizes(quick, changed)
+            for sizes in self.sizes(quick, changed, times)
         ]
         return " Again: ".join(told)
 
@@ -236,7 +239,7 @@ def item(
         def described(run: Run) -> Outcome:
             outcome = function(run)
             for chart in outcome.charts.values():
-                _describe(chart, title, run.item.settings(run.quick, run.changed))
+                _describe(chart, title, run.item.settings(run.quick, run.changed, run.times))
             return outcome
 
         return Item(

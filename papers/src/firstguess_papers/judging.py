@@ -2,13 +2,16 @@
 
 A check answers True, False, or None: not decided, the errors are too large. Differences count from `SIGMAS` = 4
 standard errors on: a right claim is called wrong once in 16 000 checks (more often in small ensembles, whose errors are
-themselves uncertain). A verdict follows from checks alone.
+themselves uncertain). A verdict follows from checks alone. Where one is open, sampling may go on to looks that are
+planned beforehand; all further looks together have the chance to err of the first (`later_looks`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -20,7 +23,30 @@ if TYPE_CHECKING:
 Truth: TypeAlias = bool | None
 SIGMAS = 4.0
 MANY = 12  # checks that are named in a statement, at most
+NOISY = "the errors of this run are too large to decide"  # so more networks can help
 UNDECIDED = "beyond that, the errors of this run are too large to decide"  # a limit that nothing is known about
+
+
+_sigmas: ContextVar[float] = ContextVar("sigmas", default=SIGMAS)
+
+
+@contextmanager
+def later_looks(count: int) -> Generator[float]:
+    """Checks inside need more standard errors: `count` looks share the chance that one look has at `SIGMAS`.
+
+    A bound for any dependence between looks, whatever made one go on.
+
+    >>> with later_looks(3) as sigmas:
+    ...     print(f"{sigmas:.3f}", above(Number(4.1, 1.0), 0.0))
+    4.253 None
+    """
+    from scipy.stats import norm
+
+    before = _sigmas.set(float(norm.isf(norm.sf(SIGMAS) / count)))
+    try:
+        yield _sigmas.get()
+    finally:
+        _sigmas.reset(before)
 
 
 class Number(NamedTuple):
@@ -79,11 +105,15 @@ def pm(value: float, error: float = 0.0) -> str:
     return f"{value:.{max(0, digits)}f} ± {error:.{max(0, digits)}f}"
 
 
-def above(one: Number, other: Number | float, *, by: float = 0.0) -> Truth:
+def above(one: Number, other: Number | float, *, by: float = 0.0, least: float = 0.0) -> Truth:
     """Whether `one` is larger than `other` by more than `by`: True or False where 4 standard errors tell, else None.
+
+    `least` is the least difference worth deciding: where it is excluded (by two standard errors) the answer is no.
 
     >>> above(Number(0.30, 0.01), 0.2), above(Number(0.30, 0.05), 0.2), above(Number(0.1, 0.01), 0.2)
     (True, None, False)
+    >>> above(Number(0.21, 0.004), 0.2), above(Number(0.21, 0.004), 0.2, least=0.02)
+    (None, False)
     """
     rest = one - (other if isinstance(other, Number) else Number(other))
     if math.isnan(rest.value) or math.isnan(rest.error):
@@ -91,13 +121,15 @@ def above(one: Number, other: Number | float, *, by: float = 0.0) -> Truth:
     if rest.error == 0:
         return rest.value > by
     z = (rest.value - by) / rest.error
-    return True if z > SIGMAS else False if z < -SIGMAS else None
+    if abs(z) > _sigmas.get():
+        return z > 0
+    return False if abs(rest.value - by) + 2 * rest.error <= least else None
 
 
-def below(one: Number, other: Number | float, *, by: float = 0.0) -> Truth:
+def below(one: Number, other: Number | float, *, by: float = 0.0, least: float = 0.0) -> Truth:
     """The mirror of `above`."""
     other = other if isinstance(other, Number) else Number(other)
-    return above(other, one, by=by)
+    return above(other, one, by=by, least=least)
 
 
 def same(one: Number, other: Number | float, *, room: float) -> Truth:
@@ -114,7 +146,7 @@ def same(one: Number, other: Number | float, *, room: float) -> Truth:
     rest = one - (other if isinstance(other, Number) else Number(other))
     if math.isnan(rest.value) or math.isnan(rest.error):
         return None
-    if abs(rest.value) > room + SIGMAS * rest.error:
+    if abs(rest.value) > room + _sigmas.get() * rest.error:
         return False
     return True if 2 * rest.error <= room else None
 
@@ -179,7 +211,7 @@ def entry(
         "holds": "",
         "holds with a limit": limits,
         "does not hold": otherwise or "the numbers contradict it",
-        "not tested": undecided or "the errors of this run are too large to decide",
+        "not tested": undecided or NOISY,
     }[found]
     return Entry(claim, statement, measured, found, why, headline)
 
@@ -209,6 +241,7 @@ def check(
     below: Numbers | None = None,
     near: Numbers | None = None,
     by: float = 0.0,
+    least: float = 0.0,
     room: float | Sequence[float] = 0.0,
     than: str = "",
     at: Iterable[object] = (),
@@ -216,7 +249,8 @@ def check(
 ) -> Check:
     """Asks one thing of a number, or of each of several: to be `above` or `below` another, or `near` it within `room`.
 
-    `than` names the other, where it is no constant, or all that is asked ("within 10 % of theory"). `at` names each of
+    A difference below `least` is none: where it is excluded, the answer to `above` and `below` is no. `than` names the
+    other, where it is no constant, or all that is asked ("within 10 % of theory"). `at` names each of
     several numbers: a few are all said, of many the one that is worst, and those that fail. What is not `decided` for
     another reason than its errors is said all the same.
 
@@ -238,8 +272,9 @@ def check(
         )
     else:
         rule = _above if above is not None else _below
-        truths = [rule(one, two, by=by) for one, two in zip(many, others, strict=True)]
+        truths = [rule(one, two, by=by, least=least) for one, two in zip(many, others, strict=True)]
         asked = f"{'above' if above is not None else 'below'} {word}" + (f" by {by:g}" if by else "")
+        asked += f" (less than {least:g} is no difference)" if least else ""
     labels = [str(one) for one in at]
     if labels:
         alike = isinstance(other, (Number, float, int))

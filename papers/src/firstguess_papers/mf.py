@@ -303,7 +303,7 @@ width = measured(
     "orthogonal inputs, 32 points; networks by width: {inits}.",
     quick=dict(inits={30: 600, 100: 500, 300: 240, 1000: 36}),
     full=dict(inits={30: 4000, 100: 2000, 300: 500, 1000: 80, 3000: 16}),
-    seconds=(60, 300),
+    seconds=(25, 300),
     quantities=_width,
     judge=_judge_width,
     tables=lambda c: {"widths": c.rows},

@@ -30,6 +30,7 @@ LEARNT = 0.75  # accuracy at which a network counts as having learnt
 FASTER = 1.1  # ratio of steps from which on one is faster
 OPEN = 0.05  # gap between classes that still counts as one
 STRICT = 0.95  # largest share at which |G₀ − G₁| is 0.9: NORM's filter; the library's is 0.9
+LEAST_RATIO, LEAST_GAP, LEAST_STEPS = 0.05, 0.01, 5.0  # what is too small to matter, stated before sampling goes on
 ROOM_FILTERED = 0.15  # of predicted by measured ratios
 
 
@@ -88,18 +89,19 @@ def judged_filtered(adam: Both, descent: Both) -> list[Entry]:
     return [
         claimed(
             "N12", f"steps of prejudiced starts over those of neutral ones, to an accuracy of {LEARNT}",
-            [check("Adam", fast, above=FASTER)],
-            within=[check(DESCENT, plain, above=FASTER),
+            [check("Adam", fast, above=FASTER, least=LEAST_RATIO)],
+            within=[check(DESCENT, plain, above=FASTER, least=LEAST_RATIO),
                     check("Adam with NORM's filter (|G₀ − G₁| > 0.9)", adam.strict, above=FASTER)],
             headline=f"prejudiced by neutral starts, steps: {fast} under Adam, {plain} under {DESCENT}",
         ),
         claimed(
             "N12", f"the gap between classes persists: favoured − others when prejudiced starts have {LEARNT}",
-            [check("Adam", adam.gap, above=OPEN)], within=[check(DESCENT, descent.gap, above=OPEN)],
+            [check("Adam", adam.gap, above=OPEN, least=LEAST_GAP)],
+            within=[check(DESCENT, descent.gap, above=OPEN, least=LEAST_GAP)],
         ),
         claimed(
             "N12", "beyond the paper: it is an effect of the optimizer, ratio of steps",
-            [check("Adam", fast, above=plain, by=0.1, than=f"{DESCENT}'s")],
+            [check("Adam", fast, above=plain, by=0.1, than=f"{DESCENT}'s", least=LEAST_RATIO)],
         ),
         claimed(
             "N12", "beyond the paper: the tangent kernel foretells both ratios without training, predicted by measured",
@@ -373,13 +375,15 @@ def judged_placement(found: list[Placed]) -> list[Entry]:
     entries = [
         claimed(
             "N13", "favoured − others: with a norm after at every look, with one before at the start",
-            [*each({f"{norm} after, depth {one.depth}": one.gaps(f"{norm} after") for one, norm in cases}, below=SPLIT),
+            [*each({f"{norm} after, depth {one.depth}": one.gaps(f"{norm} after") for one, norm in cases}, below=SPLIT,
+                   least=LEAST_GAP),
              *each({f"{norm} before, depth {one.depth}": one.gaps(f"{norm} before")[0] for one, norm in cases},
                    above=SPLIT)],
         ),
         claimed(
             "N13", f"steps that moving the norm after saves until the bias is absorbed (largest share {ABSORBED})",
-            each({f"{norm}, depth {one.depth}": one.saved(norm) for one, norm in cases}, above=0.0),
+            each({f"{norm}, depth {one.depth}": one.saved(norm) for one, norm in cases}, above=0.0,
+                 least=LEAST_STEPS),
             also="mean steps, " + "; ".join(
                 f"depth {one.depth}: " + ", ".join(f"{place} {one.time(place)}" for place in one.trained)
                 for one in found

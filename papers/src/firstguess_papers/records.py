@@ -46,6 +46,7 @@ class Record:
     commit: str = ""
     checks: str = ""
     sizes: tuple[dict[str, Any], ...] = ()  # as JSON has them; older records have none
+    look: int = 0  # where sampling went on: 2^look times as many networks
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `from_dict` reads it back."""

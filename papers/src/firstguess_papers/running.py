@@ -54,8 +54,8 @@ class Subject(Protocol):
     def version(self) -> int: ...
     @property
     def needs(self) -> tuple[str, ...]: ...
-    def sizes(self, quick: bool, changed: Sizes | None = None) -> tuple[dict[str, Any], ...]: ...
-    def settings(self, quick: bool, changed: Sizes | None = None) -> str: ...
+    def sizes(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> tuple[dict[str, Any], ...]: ...
+    def settings(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> str: ...
 
 
 @dataclass
@@ -80,6 +80,7 @@ class Run:
     progress: Progress = silent
     fresh: bool = False
     changed: Sizes | None = None  # sizes that are not the item's: `--set width=400`
+    times: int = 1  # as many parts of every ensemble: sampling went on
     crew: Crew | None = None  # who else computes pieces; None: nobody
     computed: list[str] = field(default_factory=list[str])  # labels of pieces computed now, for tests and the curious
     reused: list[str] = field(default_factory=list[str])
@@ -88,7 +89,7 @@ class Run:
     @property
     def sizes(self) -> tuple[dict[str, Any], ...]:
         """The sets of sizes of this run."""
-        return self.item.sizes(self.quick, self.changed)
+        return self.item.sizes(self.quick, self.changed, self.times)
 
     def take(self, names: str) -> Any:
         """Sizes by name, of the one set that there is: `width, n = run.take("width n")`."""
