@@ -119,10 +119,17 @@ def test_parts_that_are_found_are_those_that_were_put_in() -> None:
         ("llama", "llama", (144, 3, 5500, 6, 3, 380), (84, 52)),
         ("llama", "llama", (208, 2, 9000, 4, 4, 500), (120, 44)),
         ("gpt2", "gpt2", (176, 5, 6500, 4, 4, 704), (100, 30)),
+        # Six more, written down and committed before any network or prediction of these sizes was run.
+        ("llama", "torch", (72, 3, 2900, 6, 2, 190), (66, 48)),
+        ("llama", "torch", (136, 2, 8200, 4, 2, 360), (130, 34)),
+        ("llama", "torch", (192, 6, 3800, 8, 8, 500), (60, 70)),
+        ("llama", "llama", (120, 4, 6100, 5, 5, 330), (96, 46)),
+        ("llama", "llama", (168, 2, 4100, 7, 7, 450), (140, 28)),
+        ("gpt2", "gpt2", (152, 3, 7700, 4, 4, 608), (88, 38)),
     ],
 )
-def test_networks_of_six_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
-    """Hugging Face's models, 16 each: 3 standard errors, and 10 % that sums of parts and (52) leave out."""
+def test_networks_of_twelve_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
+    """Hugging Face's models, 16 each: 3 standard errors, and 5 % where tokens decide (52), 10 % where parts are drawn."""
     transformers = pytest.importorskip("transformers")
     size = dict(zip(("width", "depth", "vocabulary", "heads", "groups", "hidden"), sizes, strict=True))
     ids = zipf(size["vocabulary"], shape[0] * shape[1], 11).reshape(shape)
@@ -152,5 +159,9 @@ def test_networks_of_six_sizes(style: str, init: str, sizes: tuple[int, ...], sh
         rows.append((float(torch.special.entr(q).sum().exp()), float((q == 0).sum())))
     networks = np.array(rows)
     for column, shown in enumerate((p.effective_support(), p.never())):
-        error = math.hypot(networks[:, column].std(ddof=1) / 4.0, shown.error)
-        assert abs(shown.mean - networks[:, column].mean()) <= 3 * error + 0.1 * shown.mean
+        own = float(networks[:, column].std(ddof=1)) / 4.0
+        print(
+            f"{style} {init} {sizes} {shape}: {shown.mean:.0f} ± {shown.error:.0f}; {networks[:, column].mean():.0f} ± {own:.0f}"
+        )
+        off = abs(shown.mean - networks[:, column].mean()) - 3 * math.hypot(own, shown.error)
+        assert off <= (0.05 if init == "torch" else 0.1) * shown.mean
