@@ -129,7 +129,7 @@ def test_parts_that_are_found_are_those_that_were_put_in() -> None:
     ],
 )
 def test_networks_of_twelve_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
-    """Hugging Face's models, 16 each: 3 standard errors, and 5 % where tokens decide (52), 10 % where parts are drawn."""
+    """Hugging Face's models, 16 each: 3 standard errors, and 5 % where tokens decide, (52), 10 % where not."""
     transformers = pytest.importorskip("transformers")
     size = dict(zip(("width", "depth", "vocabulary", "heads", "groups", "hidden"), sizes, strict=True))
     ids = zipf(size["vocabulary"], shape[0] * shape[1], 11).reshape(shape)
@@ -160,8 +160,5 @@ def test_networks_of_twelve_sizes(style: str, init: str, sizes: tuple[int, ...],
     networks = np.array(rows)
     for column, shown in enumerate((p.effective_support(), p.never())):
         own = float(networks[:, column].std(ddof=1)) / 4.0
-        print(
-            f"{style} {init} {sizes} {shape}: {shown.mean:.0f} ± {shown.error:.0f}; {networks[:, column].mean():.0f} ± {own:.0f}"
-        )
         off = abs(shown.mean - networks[:, column].mean()) - 3 * math.hypot(own, shown.error)
         assert off <= (0.05 if init == "torch" else 0.1) * shown.mean
