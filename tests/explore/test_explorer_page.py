@@ -111,6 +111,19 @@ def test_a_link_restores_the_state_and_a_broken_one_says_so(opened):
     broken.page.get_by_text("a number for depth").wait_for(timeout=20_000)
 
 
+@pytest.mark.parametrize("width", [1280, 420])
+def test_controls_stay_in_sight_after_comparing_and_scrolling(opened, width):
+    tab = opened(width=width)
+    tab.page.get_by_text("Compare with this").first.click()
+    tab.page.wait_for_selector("#fg-before")
+    tab.page.evaluate("document.querySelector('#App').scrollTop = 600")
+    tab.page.wait_for_timeout(300)
+    assert tab.page.evaluate("document.querySelector('#App').scrollTop") > 300
+    box = tab.page.evaluate("document.querySelector('[data-cell-id]:has(.fg-controls)').getBoundingClientRect()")
+    assert -1 <= box["top"] <= 1
+    assert box["height"] <= 0.4 * 900 + 1
+
+
 HOSTILE = [
     "<img src=http://outside.example/a.png>", "<form action=http://outside.example><input name=password></form>",
     "<style>body{display:none}</style>", "<script>window.hacked=1</script>", "<iframe src=http://outside.example></iframe>",

@@ -211,10 +211,11 @@ STYLE = """<style>
 .fg-scroll{overflow-x:auto}.fg-scroll table{border-collapse:collapse;font-size:.9rem}
 .fg-scroll td,.fg-scroll th{padding:.15rem .6rem;text-align:right;white-space:nowrap}
 .fg-scroll td:first-child,.fg-scroll th:first-child{text-align:left}
-.fg-share{float:right;margin-left:1rem;font-size:.9rem;font-weight:400}
+.fg-share{float:right;margin-left:1rem;font-size:.9rem;font-weight:400;padding:.1rem .6rem;border:1px solid var(--border);
+border-radius:.4rem}
 .marimo-cell:has(.fg-controls),[data-cell-id]:has(.fg-controls){position:sticky;top:0;z-index:20;
 background:var(--background);padding:.3rem 0;border-bottom:1px solid var(--border);max-height:40vh;overflow-y:auto}
-#fg-presets a,.fg-share,#fg-before a{text-decoration:underline;text-underline-offset:2px}
+#fg-presets a,#fg-before a{text-decoration:underline;text-underline-offset:2px}
 .fg-wide{grid-column:1/-1}.fg-text{font-family:ui-monospace,monospace;overflow-wrap:anywhere;font-size:.85rem}
 </style>"""
 _LEAST = 1e-4  # γ below this is drawn as 0
@@ -258,7 +259,7 @@ def presets() -> str:
 
 def link(query: str) -> str:
     """To the state that is shown."""
-    return f'<a id="fg-link" class="fg-share" href="?{escape(query)}">Link to this state</a>'
+    return f'<a id="fg-link" class="fg-share" href="?{escape(query)}">Share this state</a>'
 
 
 def _compared(before: ExploredNetwork | None) -> str:
