@@ -73,7 +73,7 @@ class Opened:
 
 
 @pytest.fixture
-def opened(browser, address) -> Generator[Any]:
+def opened(browser: Any, address: str) -> Generator[Any]:
     tabs: list[Opened] = []
 
     def at(query: str = "", width: int = 1280) -> Opened:
@@ -85,7 +85,7 @@ def opened(browser, address) -> Generator[Any]:
         tab.close()
 
 
-def test_sliders_move_the_numbers_of_predict(opened):
+def test_sliders_move_the_numbers_of_predict(opened: Any):
     tab = opened()
     for depth in (11, 12, 13):
         tab.press("Depth")
@@ -100,7 +100,7 @@ def test_sliders_move_the_numbers_of_predict(opened):
     assert [url for url in tab.requests if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []
 
 
-def test_a_link_restores_the_state_and_a_broken_one_says_so(opened):
+def test_a_link_restores_the_state_and_a_broken_one_says_so(opened: Any):
     query = "kind=residual&activation=gelu&norm=layernorm&depth=7&classes=10"
     tab = opened(query)
     net = fg.residual_mlp(7, "gelu", norm="layernorm", classes=10)
@@ -112,7 +112,7 @@ def test_a_link_restores_the_state_and_a_broken_one_says_so(opened):
 
 
 @pytest.mark.parametrize("width", [1280, 420])
-def test_controls_stay_in_sight_after_comparing_and_scrolling(opened, width):
+def test_controls_stay_in_sight_after_comparing_and_scrolling(opened: Any, width: int):
     tab = opened(width=width)
     tab.page.get_by_text("Compare with this").first.click()
     tab.page.wait_for_selector("#fg-before")
@@ -138,7 +138,7 @@ FIELDS = ("depth", "kind", "text", "activation")
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_a_link_is_never_read_as_a_page(opened, number):
+def test_a_link_is_never_read_as_a_page(opened: Any, number: int):
     """What stands in an address is shown as text: no element of it, no script, no request to outside."""
     hostile = HOSTILE[number]
     tab = opened(urlencode({FIELDS[number % len(FIELDS)]: hostile}))
@@ -155,7 +155,7 @@ def test_a_link_is_never_read_as_a_page(opened, number):
     assert tab.page.evaluate("getComputedStyle(document.body).display") != "none"
 
 
-def test_without_the_token_there_is_no_page(browser, address):
+def test_without_the_token_there_is_no_page(browser: Any, address: str):
     context = browser._chromium.new_context()
     page = context.new_page()
     page.goto(address.split("?")[0])
@@ -164,7 +164,7 @@ def test_without_the_token_there_is_no_page(browser, address):
     context.close()
 
 
-def test_every_control_and_chart_has_a_name_for_screen_readers(opened):
+def test_every_control_and_chart_has_a_name_for_screen_readers(opened: Any):
     tab = opened()
     unnamed = tab.page.evaluate(
         """() => [...document.querySelectorAll('marimo-slider, marimo-dropdown')]
@@ -179,7 +179,7 @@ def test_every_control_and_chart_has_a_name_for_screen_readers(opened):
     assert all(charts.nth(k).get_attribute("aria-label") for k in range(charts.count()))
 
 
-def test_nothing_sticks_out_on_a_small_screen(opened):
+def test_nothing_sticks_out_on_a_small_screen(opened: Any):
     tab = opened(width=420)
     tab.page.wait_for_selector("#fg-phases", timeout=30_000)
     wide = tab.page.evaluate(
@@ -189,7 +189,7 @@ def test_nothing_sticks_out_on_a_small_screen(opened):
     assert wide == 0
 
 
-def test_on_data_predicts_and_measures_on_demand(opened):
+def test_on_data_predicts_and_measures_on_demand(opened: Any):
     tab = opened("depth=2")
     assert tab.page.locator("#fg-data").count() == 0
     tab.page.get_by_role("button", name="Predict and measure on data").click()
@@ -199,7 +199,7 @@ def test_on_data_predicts_and_measures_on_demand(opened):
     assert "measured" in said
 
 
-def test_changes_of_a_transformer_on_demand(opened):
+def test_changes_of_a_transformer_on_demand(opened: Any):
     tab = opened("kind=transformer&depth=2&style=bert&length=8")
     assert tab.page.locator("#fg-changes").count() == 0
     tab.page.get_by_role("button", name="Predict changes").click()
