@@ -372,7 +372,7 @@ def test_records_round_trip_and_the_page_lists_every_claim(tmp_path: Path) -> No
     assert "**holds; holds with a limit**" in text
     assert "a \\| b" in text
     assert "only here" in text
-    assert "Note: our size" in text
+    assert "\n- our size" in text
     assert "](beyond_toy_chart.png)" in text
     assert (page.parent / "claims" / "beyond_toy_chart.png").stat().st_size > 1000
     assert text.count("| **open** | – | – |") == len(claims.CLAIMS) - 1

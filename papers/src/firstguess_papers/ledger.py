@@ -12,7 +12,7 @@ from firstguess_papers.provenance import UNCOMMITTED
 from firstguess_papers.records import Record
 
 _PIXELS = 1400
-_MEASURED = 200  # characters of an entry's numbers that a page shows
+_ROOM = 110  # characters of what was measured, asked or found that a page shows
 _HEAD = """# What holds: the claims of the three papers, measured
 
 Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
@@ -27,7 +27,7 @@ _LEGEND = """
 - **not tested**: no item ran, or its errors were too large to decide.
 - **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
 """
-_WHOLE = "\nWhere a list of numbers ends in …, the rest is in the item's file in `docs/NAME/records`."
+_WHOLE = "\nWhere a text ends in …, the rest is in the item's file in `docs/NAME/records`."
 _CHANGED = "# Checks and sizes that were changed after a first look\n\nThose verdicts are less than blind.\n"
 
 
@@ -118,27 +118,30 @@ def _outdated(old: Sequence[Record], known: Mapping[str, Item]) -> list[str]:
 
 
 def _section(record: Record, figures: Sequence[str]) -> str:
-    lines = [f"\n## {record.id}", "", f"**{record.title}** ({record.where})", "", f"Setting: {record.settings}"]
+    """An item: its first figure and a line a claim; how it was done, notes and other figures are folded below."""
+    lines = [f"\n## {record.id}", "", f"**{record.title}** ({record.where})"]
     if record.status != "done":
-        return "\n".join([*lines, "", f"*{record.status}*: {record.reason}"])
-    lines[-1] += f" {record.seconds:.0f} s. {_ran(record)}"
-    lines += [line for figure in figures for line in ("", f"![{record.title}]({figure})")]
-    lines += ["", "| claim | tested | measured | verdict |", "|---|---|---|---|"]
+        return "\n".join([*lines, "", f"Setting: {record.settings}", "", f"*{record.status}*: {record.reason}"])
+    lines += ["", *(f"![{record.title}]({figure})\n" for figure in figures[:1])]
+    lines += ["| claim | verdict | measured | tested |", "|---|---|---|---|"]
     for entry in record.entries:
-        why = f": {said(entry)}" if entry.why else ""
-        measured = cut(entry.measured, _MEASURED)
-        cells = (entry.claim, cell(entry.statement), cell(measured), f"**{entry.verdict}**{cell(why)}")
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [line for note in record.notes for line in ("", f"Note: {note}")]
-    return "\n".join(lines)
+        why = f": {cut(said(entry), _ROOM)}" if entry.why else ""
+        texts = (f"**{entry.verdict}**{why}", cut(entry.measured, _ROOM), cut(entry.statement, _ROOM))
+        lines.append(f"| {entry.claim} | {' | '.join(cell(text) for text in texts)} |")
+    notes = "".join(f"\n- {note}" for note in record.notes)
+    lines += ["", '<details markdown="1"><summary>How it was done</summary>', ""]
+    lines += [f"{record.settings} {record.seconds:.0f} s. {_ran(record)}", *([notes] if notes else [])]
+    lines += [f"\n![{record.title}]({figure})" for figure in figures[1:]]
+    return "\n".join([*lines, "", "</details>"])
 
 
 def _ran(record: Record) -> str:
     """On which code."""
     fixed = {"": "", UNCOMMITTED: "checks not committed before it ran"}
     checks = fixed.get(record.checks, f"checks fixed in {record.checks}")
+    more = f"{2**record.look} times the planned networks, look {record.look} after the first" if record.look else ""
     seed, commit = f"seed {record.seed}" if record.seed else "", f"commit {record.commit}" if record.commit else ""
-    said = ", ".join(part for part in (f"version {record.version}", seed, commit, checks) if part)
+    said = ", ".join(part for part in (f"version {record.version}", seed, commit, checks, more) if part)
     return f"{said[0].upper()}{said[1:]}."
 
 

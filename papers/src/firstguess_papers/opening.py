@@ -13,7 +13,7 @@ from firstguess_papers.records import Record
 
 _LETTERS = {"igb": "I", "norm": "N", "mf": "M", "beyond": "B"}
 _HEAD = "| | claim | verdict | in one line | items |\n|---|---|---|---|---|"
-_LINE, _EVIDENCE = 120, 240  # characters of a number's line, and of a finding's evidence
+_LINE, _EVIDENCE = 100, 160  # characters of a number's line, and of a finding's evidence
 _TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
 
 
