@@ -89,7 +89,7 @@ fg.figures.save(fg.figures.training_chart(predicted), "gallery_training.png")
 ]
 PAPERS = {
     "igb": "Initial Guessing Bias",
-    "norm": "Where You Place the Norm Matters",
+    "norm": "Where You Place the Norm Matters (version 4: Pre-Norm vs Post-Norm)",
     "mf": "When Bias Meets Trainability",
     "beyond": "Beyond the papers",
 }

@@ -25,7 +25,8 @@ GUESSING_BIAS = Paper(
 )
 NORM_PLACE = Paper(
     "Where You Place the Norm Matters",
-    "Where You Place the Norm Matters: From Prejudiced to Neutral Initializations",
+    "Where You Place the Norm Matters: From Prejudiced to Neutral Initializations "
+    "(version 4, April 2026: Pre-Norm vs Post-Norm)",
     "Francazi, Pinto, Lucchi, Baity-Jesi",
     "2025",
     "https://arxiv.org/abs/2505.11312",
