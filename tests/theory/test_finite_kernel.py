@@ -9,7 +9,8 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.theory.finite.on_data import expanded_on_data, positive, sampled_on_data, shifts
+from firstguess.theory.finite.on_data import at_width, expanded_on_data, positive, sampled_on_data, shifts
+from firstguess.theory.kernel.propagation import kernel
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 TEXT = "{} x [dense(weight_var=2) > {}] > dense(weight_var=2)"
@@ -79,10 +80,24 @@ def test_shift_of_a_pair() -> None:
 
 def test_negative_directions_are_dropped() -> None:
     k = np.array([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]])
-    found = positive(k)
+    found, none = positive(k)
+    assert none is None
     assert np.linalg.eigvalsh(found).min() > -1e-12
     assert np.allclose(np.diagonal(found), 1.0)
-    assert np.array_equal(positive(np.eye(3)), np.eye(3))
+    same, lower = positive(np.eye(3))
+    assert np.array_equal(same, np.eye(3))
+    assert lower is not None
+    assert np.array_equal(lower[0], np.eye(3))
+    assert lower[1] == 0.0
+
+
+def test_the_factor_that_is_passed_on_is_that_of_the_covariance() -> None:
+    net = fg.Network.parse("3 x [dense(weight_var=2) > relu] > dense(weight_var=3)")
+    x = np.random.default_rng(0).standard_normal((40, 20)) + 1.0
+    found = at_width(net, 100, x, kernel(net, x).covariance)
+    assert found.lower is not None
+    lower, jitter = found.lower
+    assert np.allclose(lower @ lower.T, found.covariance, rtol=1e-12 + jitter)
 
 
 @pytest.mark.parametrize("classes", [2, 5])

@@ -377,7 +377,7 @@ class FiniteSignal:
             sizes=sizes,
             overlaps=Overlaps(
                 signal.correlation,
-                square * max(v, 0.0),
+                square * v if v > 0.0 else 0.0,
                 cube * k,
                 square * u,
                 leading,
@@ -425,7 +425,7 @@ class FiniteSignal:
 
     def _about_e(self) -> Overlaps:
         """theory.md (45), with the moments of what is centred where a norm after φ centres."""
-        e, v, _, u, *_ = self.overlaps
+        e, v, _, u, _, _, _ = self.overlaps
         here, n = at(self.distribution, e), self.nodes
         square = here.slope**2
         return Overlaps(0.5 * here.curve * v + here.b / n, square * v + here.s / n, 0.0, square * u + here.s4 / n)

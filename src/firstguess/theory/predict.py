@@ -119,7 +119,8 @@ def predict(
             remarks.append(
                 f"guesses were counted: {len(finite.counted)} output layers of {finite.size.networks} networks"
             )
-    drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
+    lower = None if finite is None else finite.lower
+    drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress, known=lower)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
     if drawn.ties >= _TIED:

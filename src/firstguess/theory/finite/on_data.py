@@ -205,6 +205,7 @@ class FiniteKernel:
     covariance: Array
     size: FiniteSize
     counted: Array | None = None  # guesses of networks, where a layer looks at all points
+    lower: tuple[Array, float] | None = None  # its factor and the jitter of that, where one was found
 
 
 def at_width(
@@ -234,7 +235,7 @@ def at_width(
     root = np.sqrt(np.diagonal(covariance))
     remark = "; ".join(said for said in (why, drawn.size.remark) if said)
     size = replace(drawn.size, remark=remark)
-    return FiniteKernel(positive(drawn.correlation) * np.outer(root, root), size, drawn.counted)
+    return _scaled(drawn.correlation, root, size, drawn.counted)
 
 
 def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) -> FiniteKernel:
@@ -245,16 +246,15 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
     found = shifts(network, width)
     flat = x.reshape(len(x), -1)
     unit = flat / np.sqrt(np.einsum("ai,ai->a", flat, flat))[:, None]
-    pairs = np.triu_indices(len(flat), 1)  # everything below is symmetric: each pair once
+    pairs = np.tri(len(flat), k=-1, dtype=bool)  # everything below is symmetric: each pair once
     angles = np.arcsin(np.clip((unit @ unit.T)[pairs], -1.0, 1.0))
     root = np.sqrt(np.diagonal(covariance))
     same = agreement_probability(network.classes)
-    table, change, variance = _table(found, same)
-    scale = np.outer(root, root)
-    wide = np.clip(covariance[pairs] / scale[pairs], -1.0, 1.0)
-    c = np.clip(wide + np.interp(angles, table, change), -1.0, 1.0)
+    change, variance = _table(found, same)
+    wide = np.clip((covariance / np.outer(root, root))[pairs], -1.0, 1.0)
+    c = np.clip(wide + _looked_up(change, angles), -1.0, 1.0)
     infinite, finite = (math.sqrt(max(float(same(k).mean()), 0.0) / network.classes) for k in (wide, c))
-    typical = float(np.interp(angles[pairs[1] < _SOME], table, variance).mean())
+    typical = float(_looked_up(variance, angles[: _SOME * (_SOME - 1) // 2]).mean())  # rows come one after the other
     size = FiniteSize(
         width,
         None,
@@ -267,13 +267,29 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
         remark="the network's noise is averaged over networks: how they differ is not in the distribution "
         "of the shares",
     )
-    whole = np.eye(len(flat))
+    whole = np.zeros_like(covariance)
     whole[pairs] = c
-    whole.T[pairs] = c
-    return FiniteKernel(positive(whole) * scale, size)
+    whole += whole.T
+    np.fill_diagonal(whole, 1.0)
+    return _scaled(whole, root, size)
 
 
-def _table(found: Shifts, same: AgreementProbability) -> tuple[Array, Array, Array]:
+def _scaled(c: Array, root: Array, size: FiniteSize, counted: Array | None = None) -> FiniteKernel:
+    """The covariance of these correlations, with its factor, which is at hand where they have one."""
+    c, lower = positive(c)
+    if lower is not None:
+        lower[0][:] *= root[:, None]
+    return FiniteKernel(c * np.outer(root, root), size, counted, lower)
+
+
+def _looked_up(values: Array, angles: Array) -> Array:
+    """Interpolate a table of `_table` linearly: its steps are equal, so no place has to be searched."""
+    at = (angles + 0.5 * math.pi) * ((_STEPS - 1) / math.pi)
+    cell = np.minimum(at.astype(np.intp), _STEPS - 2)
+    return values[cell] + (at - cell) * np.diff(values)[cell]
+
+
+def _table(found: Shifts, same: AgreementProbability) -> tuple[Array, Array]:
     """At fine steps of arcsin c: what has to be added to an overlap, and its variance."""
     table = np.linspace(-0.5 * math.pi, 0.5 * math.pi, _STEPS)
     wide, moved, variance = found.at(table)
@@ -285,7 +301,7 @@ def _table(found: Shifts, same: AgreementProbability) -> tuple[Array, Array, Arr
     added = np.interp(np.interp(e, grid, excess) + 0.5 * np.interp(e, grid, curve) * variance, excess, grid)
     change = moved + added - np.interp(np.interp(e, grid, excess), excess, grid)
     change[-1] = variance[-1] = 0.0
-    return table, change, variance
+    return change, variance
 
 
 def _over_pairs(k: Array) -> float:
@@ -294,16 +310,15 @@ def _over_pairs(k: Array) -> float:
     return float(k.sum() - np.trace(k)) / (n * (n - 1))
 
 
-def positive(c: Array) -> Array:
-    """The same correlations where they have a root; else without their negative directions, which are small."""
+def positive(c: Array) -> tuple[Array, tuple[Array, float] | None]:
+    """The same correlations and their factor; without one, without their negative directions, which are small."""
     try:
-        factor(c)
-        return c
+        return c, factor(c)
     except NotConverged:
         values, vectors = np.linalg.eigh(c)
         kept = (vectors * np.maximum(values, 0.0)) @ vectors.T
         scale = 1.0 / np.sqrt(np.diagonal(kept))
-        return np.asarray(kept * np.outer(scale, scale), dtype=np.float64)
+        return np.asarray(kept * np.outer(scale, scale), dtype=np.float64), None
 
 
 def output_reading(output: Layer, covariance: Array) -> LayerReading:

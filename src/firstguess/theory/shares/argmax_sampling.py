@@ -53,13 +53,15 @@ def draw_guesses(
     draws: int = 10_000,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    known: tuple[Array, float] | None = None,
 ) -> GuessDraws:
     """Draw `draws` initializations, each `classes` independent vectors N(0, covariance), and count their arg-maxima.
 
     Products in float32 (they only have to decide which logit is largest), the factor in float64. Draw i depends on the
     seed and the number of classes only, not on how many are drawn or on how many cores.
+    `known`: the covariance's factor and its jitter, where they are at hand; overwritten.
     """
-    lower, jitter = factor(covariance)
+    lower, jitter = factor(covariance) if known is None else known
     n = lower.shape[0]
     lower *= _to_order_one(lower)
     upper = np.ascontiguousarray(lower.T, dtype=np.float32)
