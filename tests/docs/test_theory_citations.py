@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-THEORY = (ROOT / "docs" / "theory.md").read_text("utf-8")
+THEORY, _, CHECKED = (ROOT / "docs" / "theory.md").read_text("utf-8").partition("## 15. Where each equation is checked")
 NUMBERS = set(re.findall(r"(?:\(|\\tag\{)(\d+)[)}]", THEORY))
 CITED = re.compile(r"theory\.md((?:[,;]? (?:and )?(?:§\d+|\(\d+\)(?:[-–]\(\d+\))?))+)")
 
@@ -47,3 +47,13 @@ def test_formulae_have_one_number_each() -> None:
     assert len(tags) == len(set(tags)) == THEORY.count("\\tag")
     assert len(tags) > 45
     assert THEORY.count("$$") % 2 == 0
+
+
+def test_every_equation_says_where_it_is_checked() -> None:
+    listed: set[int] = set()
+    for cell in re.findall(r"^\| (\(\d+\).*?) \|", CHECKED, re.M):
+        for first, last in re.findall(r"\((\d+)\)(?:–\((\d+)\))?", cell):
+            listed |= set(range(int(first), int(last or first) + 1))
+    assert {int(tag) for tag in re.findall(r"\\tag\{(\d+)\}", THEORY)} <= listed
+    for file in re.findall(r"`(tests/[\w/]+\.py)`", CHECKED):
+        assert (ROOT / file).is_file(), file
