@@ -1,4 +1,4 @@
-"""Predict a handful of architectures and draw γ by depth for every placement of a norm."""
+"""Predict some architectures and draw γ by depth for every placement of a norm."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _(why):
 
     ## Diagnose
 
-    Which layer does it, was it to be expected, and what would change it? A class or a factory is drawn anew as it
+    Which layer does it, was it to be expected, and what would change it? A class or a factory is re-initialized as it
     is.
     """)
     return
@@ -115,7 +115,7 @@ def _(d):
     mo.md(f"""
     The verdict is *{d.verdict.title}*: on average {100 * largest:.0f} % of the images go to one class. The cause is
     {d.causes[0].words}: ReLU's mean is not 0, so all images are shifted alike, more with every layer, and LayerNorm
-    before ReLU does not take that off. Theory, which drew no network, expected as much. And there are
+    before ReLU does not subtract that. Theory, which drew no network, expected as much. And there are
     remedies, each tried before it is named.
 
     ## Fix it, and check by training

@@ -44,11 +44,11 @@ def _():
     mo.md("""
     Three kinds of answers:
 
-    - **BatchNorm or LayerNorm after the activation**: γ = 0. They take the mean off, and the mean is where bias
+    - **BatchNorm or LayerNorm after the activation**: γ = 0. They subtract the mean, and the mean is where bias
       comes from.
     - **BatchNorm before it**: γ of a single layer, at any depth.
     - **LayerNorm or RMSNorm before it, and RMSNorm after it**: as without a norm, more with every layer. RMSNorm
-      takes no mean off, wherever it stands.
+      subtracts no mean, wherever it stands.
 
     An odd activation (tanh) has γ = 0 in all of them. GELU is between: `fg.mlp(activation="gelu")`.
     """)

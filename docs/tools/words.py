@@ -1,7 +1,7 @@
 """Words that went: python docs/tools/words.py, part of `make lint`. Exit code 1, and a line for every one that is back.
 
-Looks at pages, at README and at what users read in the code: docstrings, help, errors, reports. What stands in
-`backticks` or code blocks does not count, nor do the ledger's pages, which quote the papers.
+Looks at pages, at README and at what users read in the code: docstrings, help, errors, reports, tutorials, examples.
+What stands in `backticks` or code blocks does not count, nor do the ledger's pages, which quote the papers.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ WENT = {
     r"\ba (?:layer|cell|point|step) going back": "per layer",
     r"Of arrays": "For arrays",
     r"bring bias|bring bias of their own": "add bias",
+    r"sure or not|brought by": "statistically clear or not; caused by",
 }  # fmt: skip
 PATTERN = re.compile("|".join(f"(?P<w{k}>\\b(?:{went})\\b)" for k, went in enumerate(WENT)), re.I)
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").glob("*.md"))]
@@ -66,9 +67,11 @@ def of_pages() -> Iterator[str]:
 
 
 def of_code() -> Iterator[str]:
-    """Strings of more than one word in the package; and templates of reports."""
+    """Strings of more than one word in the package, tutorials and examples; and templates of reports."""
     package = ROOT / "src" / "firstguess"
-    for path in sorted(package.rglob("*.py")):
+    others = [*(ROOT / "tutorials").glob("*.py"), *(ROOT / "examples").glob("*.py")]
+    reproduce = ROOT / "papers" / "src" / "firstguess_papers" / "command.py"
+    for path in sorted([*package.rglob("*.py"), *others, *([reproduce] if reproduce.exists() else [])]):
         name = path.relative_to(ROOT).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:

@@ -1,4 +1,4 @@
-"""`firstguess reproduce`: the papers' figures and claims, computed anew."""
+"""`firstguess reproduce`: the papers' figures and claims, computed again."""
 
 from __future__ import annotations
 
@@ -61,32 +61,35 @@ def reproduce(
         typer.Argument(metavar="ITEM", autocompletion=_items, help='igb/fig5, a paper (igb, norm, mf), or "all".'),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what there is.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small settings: seconds an item.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small settings: seconds per item.")] = False,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go.")] = Path("out/reproduce"),
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the page of claims, from all full runs kept by it.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Copy that page's figures there; full runs: beside it.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Copy that page's figures there. [default: next to it, for full runs]"),
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SIZE=VALUE", help="Another size, e.g. width=400 (several: n=100,800)."),
     ] = None,
     until_decided: Annotated[
-        bool, typer.Option("--until-decided", help="Where errors leave a verdict open, go on with more networks.")
+        bool, typer.Option("--until-decided", help="Add networks until no verdict is left open by its errors.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything anew.")] = False,
-    seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore what was computed before.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     engine: Annotated[
         str | None,
         typer.Option(help="Several items at once, one thread each: local (processes) or ray. [default: one by one]"),
     ] = None,
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, whose nodes share the output folder.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster whose nodes share the output folder.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Compute figures and claims of the papers anew: numbers as Parquet, figures, and a ledger of what holds.
+    """Compute figures and claims of the papers again: numbers as Parquet, figures, and a ledger of what holds.
 
     Ctrl-C keeps what is done; the same command resumes from there. Items whose data or packages are absent are skipped,
     and say how to get them. Exit code 1: an item failed, or all were skipped.

@@ -172,7 +172,10 @@ def check(
     inits: Annotated[int, typer.Option(help="Number of initializations at most; 50 where they decide.")] = 400,
     batch_size: subjects.BatchSize = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail wherever the measured number is above the limit, sure or not.")
+        bool,
+        typer.Option(
+            "--strict", help="Fail wherever the measured number is above the limit, statistically clear or not."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:

@@ -58,7 +58,9 @@ def sweep(
     engine: Annotated[
         str | None, typer.Option(help="local (processes of this machine) or ray. [default: local]")
     ] = None,
-    address: Annotated[str | None, typer.Option(help='Of a Ray cluster; "auto" finds it. [default: one here]')] = None,
+    address: Annotated[
+        str | None, typer.Option(help='Address of a Ray cluster; "auto" finds it. [default: one here]')
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes of this machine. [default: one per core]")] = None,
     cpus: Annotated[int | None, typer.Option(help="Processors per task, on Ray. [default: 1]")] = None,
     gpus: Annotated[float | None, typer.Option(help="GPUs per task, on Ray. [default: none]")] = None,

@@ -153,7 +153,7 @@ def explore(
     """Compose a network in the browser and see at once what it believes.
 
     Class shares, γ through the layers, phases, gradients, how long the bias lasts and what each change does follow the
-    sliders. Served on this machine only (127.0.0.1), behind a token that is part of the printed address. Stop it with
+    sliders. Served on this machine only (127.0.0.1), with a token that is part of the printed address. Stop it with
     Ctrl-C.
     """
     import os

@@ -159,7 +159,7 @@ TRAINING: dict[str, Any] = {
     "loss": Annotated[str | None, typer.Option(help="cross-entropy or squared. [default: cross-entropy]")],
     "weight_decay": Annotated[float | None, typer.Option(help="As torch's optimizers have it. [default: 0]")],
     "start": Annotated[
-        str | None, typer.Option(help="any, even (or neutral) or biased: networks that start so. [default: any]")
+        str | None, typer.Option(help="Which starts to keep: any, even (or neutral) or biased. [default: any]")
     ],
 }
 SCHEDULE: dict[str, Any] = {

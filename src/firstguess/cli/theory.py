@@ -173,9 +173,9 @@ def tune(
 ) -> None:
     """Tune a network: the bias you want, at the gradients you need.
 
-    At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a knob moves along that frontier. --figure
-    draws it, with where the network stands and where other remedies lead. Tuning lets a deep
-    plain network train as well as a shallow one, not better.
+    At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a parameter moves it along that frontier.
+    --figure draws it, with where the network stands and where other remedies lead. Tuning lets a deep plain network
+    train as well as a shallow one, not better.
     """
     import firstguess as fg
 

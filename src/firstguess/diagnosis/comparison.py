@@ -218,7 +218,7 @@ def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Compa
 
     γ is compared layer by layer where both have as many layers with weights, else at the output only. A difference of
     up to (1 + γ)/n is not held against γ (`Difference.room`, "allowed" in print): n points have a mean of their own,
-    which no initialization changes, and subtracting V/n from the center (see `ensemble.raw`) takes them for
+    which no initialization changes, and subtracting V/n from the center takes them for
     independent, which BatchNorm makes them not. γ of a prediction at finite width is that of the mean overlap, and a
     measurement's a ratio of averages: they are one number where a norm over nodes feeds the output, and compared there
     only. What an expansion in 1/width leaves out is not held against it either, and a sampled chain's standard error

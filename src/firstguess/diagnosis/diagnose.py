@@ -123,7 +123,7 @@ def diagnose(
         width: Width of layers of a description that name none.
         batch_size: Size of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
-        progress: Called with (percent done, 100); by default a bar, for somebody who looks; False: none.
+        progress: Called with (percent done, 100); by default a bar, on a terminal; False: none.
         precision: As for `fg.measure`.
         loss: What you will train with: a function of outputs and labels (default: cross-entropy).
         optimizer: Likewise: an optimizer of this model, a class of `torch.optim`, a function of the parameters, "gd"

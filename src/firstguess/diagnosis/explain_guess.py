@@ -160,7 +160,7 @@ def explain_guess(
     progress: Progress | None = None,
     **options: Unpack[ModelOptions],
 ) -> Explanation:
-    """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
+    """Explain the guesses of a model as it is now: expected from its architecture, caused by the data, or a fault.
 
     The model's own fractions are compared with an ensemble of its initializations on the same points. Then each named
     fault is tested (docs/named-faults.md: a zero head, pixels from 0 to 255, dead units, a mask that hides everything,

@@ -90,7 +90,7 @@ def assert_even(
     classes' fractions are then spread uniformly (theory.md §1). Options are those of `fg.measure`; 50 initializations
     are drawn, and up to `inits` while they leave it open on which side of a limit the network is. It fails only where
     the result is clear: a network at the limit fails with a chance of at most 5 %. `strict=True` fails wherever the
-    measured number is above the limit, sure or not. The result depends on the seed only.
+    measured number is above the limit, statistically clear or not. The result depends on the seed only.
 
     >>> from firstguess.data import blob
     >>> m = assert_even("dense > tanh > dense", blob(100, 30), max_share=0.6, width=50)

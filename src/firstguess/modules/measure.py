@@ -153,7 +153,7 @@ def measure(
         width: Units of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2. Else a check.
         precision: Stop as soon as the 95 % interval of std(G₀) (two classes) or E max_c G_c (more) is value ± this
-            or narrower. Looked at after 50 members and whenever 10 % were added, so the number of members
+            or narrower. Looked at after 50 members and whenever there are 10 % more, so the number of members
             depends on seed and precision only. Stopping at the first narrow interval favours small ones a little.
         progress: Called with (members done, members in all) after every batch of members; None or False: nothing is.
         points: This many data points, always the same ones: drawn at random where they can be indexed, the first of a

@@ -428,7 +428,7 @@ def study(
     block: int | None = None,
     version: str | int = "",
 ) -> Study:
-    """A sweep: a function of one configuration, for many; each is computed once and kept.
+    """A resumable sweep: one function, many configurations, and each result cached.
 
     >>> import tempfile
     >>> import firstguess as fg
@@ -441,7 +441,7 @@ def study(
         name: Name of the study, in its store.
         configurations: A grid (`fg.grid`), a list of dicts, or a dict of networks. The function gets one of them.
         function: Returns a Prediction, a Measurement, a training, a Diagnosis, or a dict of numbers, texts and arrays.
-            It may be a lambda, and use what stands around it; it runs in another process.
+            It may be a lambda, and use variables around it; it runs in another process.
         store: A folder. Results stand in it by a hash of all that they depend on: configuration, data, the function
             with what it refers to, the version of firstguess's numbers and those of numpy, scipy and torch. Studies
             share them, and what has changed is computed again. Runs may use one store at the same time.

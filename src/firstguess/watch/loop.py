@@ -46,7 +46,7 @@ _NAMING = 5.0  # seconds for the name of a collapse
 
 
 class Watch(Shown):
-    """Watches a training: at some steps the model guesses a few held points, and everything is then as it was.
+    """Follow a training: at some steps the model classifies a few fixed points. The training itself is not changed.
 
     >>> import firstguess as fg
     >>> x, y = torch.randn(400, 20), torch.arange(400) % 2
@@ -78,8 +78,8 @@ class Watch(Shown):
             and labels are there. Taken from `optimizer` if that is one.
         optimizer: "gd", "sgd" or "adam", or the `torch.optim` object that trains the model.
         loss: What it is trained with, of (outputs, labels). If outputs collapse to one class, the fault that
-            `fg.explain_guess` would name is said, with `optimizer`'s rate where that is an object: asked once, on
-            copies, for about five seconds, which `cost` counts apart.
+            `fg.explain_guess` would name is reported, with `optimizer`'s rate where that is an object. This takes about
+            five seconds, once, on copies; `cost` counts it separately.
         batch: The size of mini-batches, for the prediction; by default the loader's.
         forward: How the model is called, as for `fg.measure`; likewise `logits`.
         mode: "train" (the default): BatchNorm normalizes by the batch, as while training; "eval": by its running
