@@ -222,7 +222,7 @@ def wider(kept: Kept, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-SHOWN = 0.001  # p-values of the settings that the page itself shows
+SHOWN = 0.001  # p-values of the settings that the page counts
 TITLES = {"digits": "Digits, 10 classes", "mnist": "MNIST, even against odd", "cifar10": "CIFAR-10, 10 classes"}
 
 
@@ -231,30 +231,29 @@ def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
     networks = f"{inits[0]}" if len(inits) == 1 else f"{inits[0]} to {inits[-1]}"
     parts = [
         "# The kernel compared with real networks",
-        f"`benchmarks/readings.py`: {POINTS} points of each data set, standardized by these points; "
-        f"hidden layers of width {WIDTH}, weight_var = 2, no biases, BatchNorm over all points; {networks} networks "
-        f"per setting against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
-        "initializations, E max the average of the largest fraction, ± one standard error; *i.i.d.* is the closed "
-        "form, which knows nothing of the data. The last columns are p-values of two-sample Kolmogorov-Smirnov tests: "
-        "the distribution of G₀, and of the largest fraction.",
+        "How well does the kernel predict real networks on real data? "
+        f"{POINTS} points of each data set, standardized by these points; hidden layers of width {WIDTH}, "
+        f"weight_var = 2, no biases, BatchNorm over all points; {networks} networks per setting against {DRAWS} draws "
+        "of the kernel (`benchmarks/readings.py`). std G₀ is the standard deviation of a class's share over "
+        "initializations, E max the average of the largest share, ± one standard error; p-values are those of "
+        "two-sample Kolmogorov-Smirnov tests.",
         "## All settings together",
         say(rows),
     ]
-    for data, title in TITLES.items():
-        here = [r for r in rows if r.cell.data == data]
-        if here:
-            few = [r for r in here if min(r.p_one, r.p_largest) < SHOWN]
-            said = (
-                f"{len(few)} of {len(here)} settings have a p-value below {SHOWN} ([all settings](tables/readings.txt))"
-            )
-            parts += [f"## {title}", *([f"{said}:", table(few)] if few else [f"{said}."])]
+    few = {data: [r for r in rows if r.cell.data == data] for data in TITLES}
+    below = ", ".join(
+        f"{sum(min(r.p_one, r.p_largest) < SHOWN for r in here)} of {len(here)} ({title})"
+        for (data, title) in TITLES.items()
+        if (here := few[data])
+    )
+    parts.append(f"Settings with a p-value below {SHOWN}: {below}; [all settings](tables/readings.txt).")
     if repeated:
         parts += [
             "## The least likely settings at other widths",
             "The smallest p-values are those of deep, nearly even networks: real ones are a little less even, because "
-            "covariances of a network of finite width fluctuate by the order of depth/width. The variance of G₀ beyond "
-            "the kernel's then falls like 1/width, so width · (variance − kernel's) is one number for all widths of a "
-            "setting. An error of the kernel would make it grow with the width.",
+            "covariances at finite width fluctuate by the order of depth/width. The variance of G₀ beyond the kernel's "
+            "then falls like 1/width: width · (variance − kernel's) is the same at all widths. An error of the kernel "
+            "would make it grow.",
             wider(kept, repeated),
         ]
     return "\n\n".join(parts) + "\n"

@@ -30,7 +30,7 @@ LEVEL = 0.05 / _TESTS
 
 
 def rejected(page: str) -> list[Cell]:
-    """Cells of the page's tables with a p-value below the level, norms over nodes first."""
+    """Cells of the tables with a p-value below the level, norms over nodes first."""
     names = {title: data for data, title in TITLES.items()}
     found: list[Cell] = []
     data = ""
@@ -121,7 +121,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     text = args.page.read_text()
-    todo = rejected(text)
+    todo = rejected((args.page.parent / "tables" / "readings.txt").read_text())
     found: list[Again] = []
     for cell in todo[: args.most]:
         folder = None if cell.data == "digits" else args.data_dir
