@@ -234,36 +234,23 @@ def _bar(label: str) -> Generator[Progress]:
 
 
 def _show_list(chosen: Sequence[Item], json: bool) -> None:
-    rows = [
-        {
-            "id": item.id,
-            "title": item.title,
-            "claims": list(item.claims),
-            "needs": [*item.needs, *item.packages],
-            "quick": item.settings(quick=True),
-            "full": item.settings(quick=False),
-            "seconds_quick": item.seconds[0],
-            "seconds_full": item.seconds[1],
-        }
+    rows: list[dict[str, Any]] = [
+        {"id": item.id, "title": item.title, "claims": [*item.claims], "needs": [*item.needs, *item.packages]}
+        | {"quick": item.settings(quick=True), "full": item.settings(quick=False)}
+        | dict(zip(("seconds_quick", "seconds_full"), item.seconds, strict=True))
         for item in chosen
     ]
     if json:
         print_json(rows)
         return
-    columns = ["item", "title", "claims", "needs", "quick", "full"]
     cells = [
-        (
-            item.id,
-            item.title,
-            " ".join(item.claims),
-            " ".join([*item.needs, *item.packages]) or "–",
-            f"{item.seconds[0]:.0f} s",
-            f"{item.seconds[1]:.0f} s",
-        )
-        for item in chosen
-    ]
+        (row["id"], row["title"], " ".join(row["claims"]), " ".join(row["needs"]) or "–",
+         f"{row['seconds_quick']:.0f} s", f"{row['seconds_full']:.0f} s")
+        for row in rows
+    ]  # fmt: skip
     quick, full = (_duration(sum(item.seconds[size] for item in chosen)) for size in (0, 1))
     cells.append((f"{len(chosen)} items", "in all, processor time (estimates)", "", "", quick, full))
+    columns = ["item", "title", "claims", "needs", "quick", "full"]
     print_table("Figures and claims that can be reproduced", columns, cells, wrap=("title", "claims", "needs"))
 
 
@@ -305,12 +292,5 @@ def _show(done: Sequence[Record], changed: str) -> None:
             claimed = [("claim", CLAIMS[entry.claim].text)] if entry.claim in CLAIMS else []
             own = [("sizes", f"{changed}: not the published setting, and not for the ledger")] if changed else []
             means = f"{entry.verdict}: {MEANINGS[entry.verdict]}"
-            pairs = [
-                *claimed,
-                ("tested", entry.statement),
-                ("measured", entry.measured),
-                ("verdict", means),
-                *why,
-                *own,
-            ]
-            print_pairs(f"{entry.claim}  {record.id}", pairs)
+            found = [("tested", entry.statement), ("measured", entry.measured), ("verdict", means)]
+            print_pairs(f"{entry.claim}  {record.id}", [*claimed, *found, *why, *own])

@@ -8,26 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess import FirstguessError
+from firstguess_papers import training_speed as speed
 from firstguess_papers.items import Item, Outcome, item
 from firstguess_papers.mf_simulation import BIAS_VAR, Setting, mf_settings
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Arm, predicted, trained
-from firstguess_papers.training_speed import (
-    BIASED,
-    EDGE,
-    NEUTRAL,
-    ORDERED,
-    Sweep,
-    few_looks,
-    judged,
-    part_of,
-    phases_chart,
-    phases_title,
-    relabelled,
-    summary_rows,
-    with_held_out,
-)  # fmt: skip
+from firstguess_papers.training_speed import with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -36,8 +22,8 @@ BATCH = 100  # MF's
 RATE = 0.2  # of the rate from which on the edge's bias overshoots (theory.md (17)), with two classes
 RATE_OF_TEN = 0.1  # with ten: about MF's 1e-5 at its λ ≈ 1e5, the overshoot being at 10/λ
 PHASES = {
-    "ReLU": {ORDERED: "ReLU, ordered", EDGE: "ReLU, edge", BIASED: "ReLU, chaotic"},
-    "tanh": {phase: f"tanh, {phase}" for phase in (ORDERED, EDGE, BIASED, NEUTRAL)},
+    "ReLU": {speed.ORDERED: "ReLU, ordered", speed.EDGE: "ReLU, edge", speed.BIASED: "ReLU, chaotic"},
+    "tanh": {phase: f"tanh, {phase}" for phase in (speed.ORDERED, speed.EDGE, speed.BIASED, speed.NEUTRAL)},
 }
 _DRAWS = 30  # predicted networks
 
@@ -101,27 +87,20 @@ def phases_in_training(run: Run, spec: str, title: str, sizes: Sizes) -> Outcome
         {phi: _sweep(run, settings, phi, x, held, sizes, depth=depth, own=own_rates) for phi in PHASES}
         for depth, own_rates in ((sizes.depth, False), (sizes.depth, True), (sizes.other, False))
     )
-    entries = judged(main, own, other, other_words=f"{sizes.other} layers", subjects="ReLU and tanh")
-    sweeps = [*main.items(), *own.items(), *other.items()]
-    rows = [
-        {"activation": phi, "sweep": s.words, **line} | {"rate": s.rates[line["arm"]]}
-        for phi, s in sweeps
-        for arm in (*s.arms.values(), *s.known.values())
-        for line in arm.rows()
-    ]
+    entries = speed.judged(main, own, other, other_words=f"{sizes.other} layers", subjects="ReLU and tanh")
     where = f"{sizes.points} images of {title}, batches of {BATCH}, {sizes.inits} networks a line"
     return Outcome(
         entries,
-        {"curves": columns(rows), "summary": columns([line for phi, s in sweeps for line in summary_rows(phi, s)])},
+        speed.phases_tables([*main.items(), *own.items(), *other.items()]),
         {
-            "one_rate": phases_chart(main, title=phases_title(main), subtitle=[
+            "one_rate": speed.phases_chart(main, title=speed.phases_title(main), subtitle=[
                 f"One rate for all phases of an activation; {sizes.depth} hidden layers of {sizes.width}; {where}."
             ]),
-            "own_rates": phases_chart(own, title=phases_title(own, rates="with a rate of its own for each phase"),
-                                      subtitle=[
-                "The rate of a phase is the same fraction of the one from which on its own bias overshoots;",
-                f"{sizes.depth} hidden layers of {sizes.width}; {where}.",
-            ]),
+            "own_rates": speed.phases_chart(
+                own, title=speed.phases_title(own, rates="with a rate of its own for each phase"),
+                subtitle=["The rate of a phase is the same fraction of the one from which on its own bias overshoots;",
+                          f"{sizes.depth} hidden layers of {sizes.width}; {where}."],
+            ),
         },
         _notes(main, own, sizes),
     )  # fmt: skip
@@ -129,9 +108,9 @@ def phases_in_training(run: Run, spec: str, title: str, sizes: Sizes) -> Outcome
 
 def _sweep(
     run: Run, settings: dict[str, Setting], phi: str, x: Data, held: Data, sizes: Sizes, *, depth: int, own: bool
-) -> Sweep:
+) -> speed.Sweep:
     """Trains every phase of an activation; `own`: at its own rate, else at the edge's."""
-    batch = part_of(x, np.arange(min(BATCH, x.n)))  # λ of the mode that all points of one mini-batch share
+    batch = speed.part_of(x, np.arange(min(BATCH, x.n)))  # λ of the mode that all points of one mini-batch share
     limits = {
         phase: _limits(run, settings[name].text(depth), batch, sizes.width, f"{name}, {depth} layers")
         for phase, name in PHASES[phi].items()
@@ -141,21 +120,21 @@ def _sweep(
     rates: dict[str, float] = {}
     for phase, name in PHASES[phi].items():
         overshoot, limit = limits[phase]
-        rate = (RATE if x.classes == 2 else RATE_OF_TEN) * (overshoot if own else limits[EDGE][0])
+        rate = (RATE if x.classes == 2 else RATE_OF_TEN) * (overshoot if own else limits[speed.EDGE][0])
         text = settings[name].text(depth)
         options: dict[str, Any] = {
-            "test": held, "optimizer": "sgd", "batch": BATCH, "lr": rate, "steps": few_looks(sizes.steps),
+            "test": held, "optimizer": "sgd", "batch": BATCH, "lr": rate, "steps": speed.few_looks(sizes.steps),
             "width": sizes.width,
         }  # fmt: skip
         label = f"{name}, {depth} layers" + (", own rate" if own else "")
-        arms[phase] = relabelled(trained(run, text, x, label=label, inits=sizes.inits, **options), phase)
+        arms[phase] = speed.relabelled(trained(run, text, x, label=label, inits=sizes.inits, **options), phase)
         rates[phase] = rate
         if rate < limit and depth == sizes.depth:
             try:
-                known[phase] = relabelled(predicted(run, text, x, label=label, draws=_DRAWS, **options), phase)
+                known[phase] = speed.relabelled(predicted(run, text, x, label=label, draws=_DRAWS, **options), phase)
             except FirstguessError:
                 continue  # a rate at which the wide limit has no prediction
-    return Sweep(arms, known, rates, f"{depth} layers, {'own rates' if own else 'one rate'}")
+    return speed.Sweep(arms, known, rates, f"{depth} layers, {'own rates' if own else 'one rate'}")
 
 
 def _limits(run: Run, text: str, data: Data, width: int, label: str) -> tuple[float, float]:
@@ -166,14 +145,14 @@ def _limits(run: Run, text: str, data: Data, width: int, label: str) -> tuple[fl
     return float(found.about["overshoot"]), float(found.about["lr_limit"])
 
 
-def _notes(main: dict[str, Sweep], own: dict[str, Sweep], sizes: Sizes) -> list[str]:
+def _notes(main: dict[str, speed.Sweep], own: dict[str, speed.Sweep], sizes: Sizes) -> list[str]:
     trusts = [
         f"{phi} {phase}: {arm.about.get('trust')}"
         for phi, s in main.items()
         for phase, arm in own[phi].known.items() | s.known.items()
     ]
     rates = "; ".join(
-        f"{phi} {main[phi].rates[EDGE]:.2g} (own: {', '.join(f'{p} {r:.2g}' for p, r in own[phi].rates.items())})"
+        f"{phi} {main[phi].rates[speed.EDGE]:.2g} (own: {', '.join(f'{p} {r:.2g}' for p, r in own[phi].rates.items())})"
         for phi in main
     )
     lost = [

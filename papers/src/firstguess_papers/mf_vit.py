@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firstguess_papers import training_speed as speed
 from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, average, check, claimed
@@ -14,21 +15,7 @@ from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf_simulation import Array
 from firstguess_papers.mf_training import RATE
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Arm, trained
-from firstguess_papers.training_speed import (
-    BIASED,
-    EDGE,
-    ORDERED,
-    Sweep,
-    few_looks,
-    judged,
-    phases_chart,
-    phases_title,
-    relabelled,
-    summary_rows,
-    with_held_out,
-)
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -153,7 +140,7 @@ def _levels(squares: Array) -> tuple[list[float], list[float]]:
     return values, errors
 
 
-MULTIPLES = {ORDERED: 0.7, EDGE: 1.0, BIASED: 1.3}
+MULTIPLES = {speed.ORDERED: 0.7, speed.EDGE: 1.0, speed.BIASED: 1.3}
 _NAME = "plain transformer"
 _PROBED = 1000  # members that give the rates are none of those that are trained
 
@@ -175,28 +162,25 @@ _PROBED = 1000  # members that give the rates are none of those that are trained
 def vit_training(run: Run) -> Outcome:
     """M10 for MF's vanilla ViT: absorbing and learning at 0.7, 1 and 1.3 times the critical weight variance."""
     blocks, other, width, points, batch, steps = run.take("blocks other width points batch steps")
-    x, held = with_held_out(run, "cifar10:vehicles-animals", points, points)
+    x, held = speed.with_held_out(run, "cifar10:vehicles-animals", points, points)
     main, own, second = (
         {_NAME: _sweep(run, x, held, blocks=depth, width=width, batch=batch, steps=steps, own=own_rates)}
         for depth, own_rates in ((blocks, False), (blocks, True), (other, False))
     )
-    sweeps = (main[_NAME], own[_NAME], second[_NAME])
-    rows = [
-        {"sweep": s.words, **line, "rate": s.rates[line["arm"]]}
-        for s in sweeps
-        for arm in s.arms.values()
-        for line in arm.rows()
-    ]
     where = (
         f"{blocks} blocks of width {width}; {points} images of CIFAR-10, vehicles against animals, batches of {batch}"
     )
     return Outcome(
-        judged(main, own, second, other_words=f"{other} blocks", subjects="vanilla ViT, critical weight variance 2^¼"),
-        {"curves": columns(rows), "summary": columns([row for s in sweeps for row in summary_rows(_NAME, s)])},
+        speed.judged(
+            main, own, second, other_words=f"{other} blocks", subjects="vanilla ViT, critical weight variance 2^¼"
+        ),
+        speed.phases_tables([*main.items(), *own.items(), *second.items()], named=False),
         {
-            "one_rate": phases_chart(
+            "one_rate": speed.phases_chart(
                 {"One rate": main[_NAME], "Own rates": own[_NAME]},
-                title=phases_title(main, subject="A plain transformer's edge of chaos", rates="at one rate (above)"),
+                title=speed.phases_title(
+                    main, subject="A plain transformer's edge of chaos", rates="at one rate (above)"
+                ),
                 subtitle=[
                     "Above one rate for all, below each at the same fraction of its own overshoot; 10 networks a line.",
                     f"{where}.",
@@ -212,7 +196,7 @@ def vit_training(run: Run) -> Outcome:
     )
 
 
-def _sweep(run: Run, x: Data, held: Data, *, blocks: int, width: int, batch: int, steps: int, own: bool) -> Sweep:
+def _sweep(run: Run, x: Data, held: Data, *, blocks: int, width: int, batch: int, steps: int, own: bool) -> speed.Sweep:
     variances = {phase: times * EXPECTED for phase, times in MULTIPLES.items()}
     units = {
         phase: 2.0 / _eigenvalue(run, x, weight_var=variance, blocks=blocks, width=width, batch=batch)
@@ -221,15 +205,15 @@ def _sweep(run: Run, x: Data, held: Data, *, blocks: int, width: int, batch: int
     arms: dict[str, Arm] = {}
     rates: dict[str, float] = {}
     for phase, variance in variances.items():
-        rates[phase] = RATE * (units[phase] if own else units[EDGE])
+        rates[phase] = RATE * (units[phase] if own else units[speed.EDGE])
         name = f"vanilla ViT, {blocks} blocks of {width}, weight_var {variance!r}"
         arm = trained(
             run, factory(width=width, blocks=blocks, weight_var=variance), x, name=name, test=held, inits=10,
             label=f"{phase}, {blocks} blocks" + (", own rate" if own else ""), optimizer="sgd", lr=rates[phase],
-            batch=batch, steps=few_looks(steps), strategy="loop",
+            batch=batch, steps=speed.few_looks(steps), strategy="loop",
         )  # fmt: skip
-        arms[phase] = relabelled(arm, phase)
-    return Sweep(arms, {}, rates, f"{blocks} blocks, {'own rates' if own else 'one rate'}")
+        arms[phase] = speed.relabelled(arm, phase)
+    return speed.Sweep(arms, {}, rates, f"{blocks} blocks, {'own rates' if own else 'one rate'}")
 
 
 def factory(*, width: int, blocks: int, weight_var: float) -> Any:

@@ -21,7 +21,6 @@ _WIDTH, _HEIGHT = 380, 260
 _OTHERS = [7, 4]  # dash of other classes
 _DOTS = [0.1, 5]  # of predictions: round dots
 _ERRORS = 2.0  # standard errors, up and down
-_CHARACTER = 7.2  # pixels of 15 points' type, on average
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,6 @@ def arms_chart(
     y_domains: Mapping[str, tuple[float, float]] | None = None,
     plain: Sequence[str] = (),
     rules: Mapping[str, float] | None = None,
-    first_step: int = 0,
     width: int = _WIDTH,
     height: int = _HEIGHT,
 ) -> Chart:
@@ -112,12 +110,11 @@ def arms_chart(
         raise InvalidInput("at least one line", got="none", where="arms_chart")
     labels = list(dict.fromkeys(line.label for line in everything))
     curves = [c for line in everything for c in (line.trained, line.predicted) if c is not None]
-    last = max(int(c.steps[-1]) for c in curves)
-    x = _steps_axis(first_step, last)
+    x = library.theme.steps_axis(np.array([0, max(int(c.steps[-1]) for c in curves)]))
     charts: list[Any] = []
     for name, lines in panels.items():
         share = name not in plain
-        domain = (y_domains or {}).get(name, (0.0, 1.0) if share else _room(lines, first_step))
+        domain = (y_domains or {}).get(name, (0.0, 1.0) if share else _room(lines))
         axis: Any = alt.Axis(labelExpr=library.theme.PERCENT, tickCount=5) if share else alt.Axis(tickCount=5)
         scale: Any = alt.Scale(domain=list(domain), nice=False)
         y, low = (alt.Y(f"{field}:Q", title=None, scale=scale, axis=axis) for field in ("mean", "low"))
@@ -129,9 +126,7 @@ def arms_chart(
             for line in lines:
                 curve = line.trained if trained else line.predicted
                 if curve is not None:
-                    layers += _drawn(
-                        curve, line, library.theme.colour(labels.index(line.label)), x, (y, low), trained, first_step
-                    )
+                    layers += _drawn(curve, line, library.theme.colour(labels.index(line.label)), x, (y, low), trained)
         charts.append(library.theme.stacked(layers, width, height, title=library.heading(name)))
     body = alt.concat(*charts, columns=columns, spacing=36)
     wide = min(columns, len(charts)) * width > 640
@@ -148,28 +143,14 @@ def _words(lines: Sequence[Line]) -> str:
     return " ".join(parts)
 
 
-def _steps_axis(first: int, last: int) -> alt.X:
-    import altair as alt
-
-    ticks = [*([0] if first == 0 else []), *(10**k for k in range(9) if max(first, 1) <= 10**k <= last)]
-    return alt.X(
-        "step:Q",
-        title="Step of training (logarithmic)",
-        scale=alt.Scale(type="symlog", constant=1, domain=[first, last], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr="format(datum.value, ',')", labelFlush=False),
-    )
-
-
-def _room(lines: Sequence[Line], first: int) -> tuple[float, float]:
-    values = [c.mean[c.steps >= first] for line in lines for c in (line.trained, line.predicted) if c is not None]
+def _room(lines: Sequence[Line]) -> tuple[float, float]:
+    values = [c.mean for line in lines for c in (line.trained, line.predicted) if c is not None]
     top = float(np.nanmax(np.concatenate(values)))
     low = float(np.nanmin(np.concatenate(values)))
     return (0.0 if low >= 0 else 1.05 * low), 1.05 * (top or 1.0)
 
 
-def _drawn(
-    curve: Curve, line: Line, colour: str, x: alt.X, ys: tuple[alt.Y, alt.Y], trained: bool, first: int
-) -> list[Any]:
+def _drawn(curve: Curve, line: Line, colour: str, x: alt.X, ys: tuple[alt.Y, alt.Y], trained: bool) -> list[Any]:
     import altair as alt
 
     errors = np.nan_to_num(_ERRORS * curve.se)
@@ -177,10 +158,9 @@ def _drawn(
         {"step": int(s), "mean": float(m), "low": float(m - e), "high": float(m + e), "arm": line.label}
         | {"of": "trained" if trained else "predicted", "classes": "other classes" if line.dashed else ""}
         for s, m, e in zip(curve.steps, curve.mean, errors, strict=True)
-        if np.isfinite(m) and s >= first
+        if np.isfinite(m)
     ]
-    tooltip = [alt.Tooltip(f"{key}:N") for key in ("arm", "of", "classes")]
-    tooltip += [alt.Tooltip("step:Q"), alt.Tooltip("mean:Q", format=".4~g")]
+    tooltip = library.theme.tooltip("arm", "of", "classes", "step|step|d", "mean|mean|.4~g")
     y, low = ys  # of means and of bands: without a scale of its own a band's would reach down to 0
     base = alt.Chart(library.theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
     if trained:
@@ -196,29 +176,13 @@ def _darker(colour: str) -> str:
     return "#" + "".join(f"{int(0.62 * int(colour[k : k + 2], 16)):02X}" for k in (1, 3, 5))
 
 
-def _key(lines: Sequence[Line], labels: Sequence[str], room: int) -> alt.LayerChart:
-    """Names in their colours, then what dashes and dots are; a few to a line."""
-    import altair as alt
-
-    entries: list[tuple[str, str, Any]] = [(label, library.theme.colour(k), [1, 0]) for k, label in enumerate(labels)]
+def _key(lines: Sequence[Line], labels: Sequence[str], width: int) -> alt.LayerChart:
+    """Names in their colours, then what dashes and dots are."""
+    theme = library.theme
+    entries = [theme.Entry(label, theme.colour(k)) for k, label in enumerate(labels)]
     if any(line.dashed for line in lines):
-        entries += [
-            ("class favoured at the start", library.theme.SOFT, [1, 0]),
-            ("other classes", library.theme.SOFT, _OTHERS),
-        ]
+        entries += [theme.Entry("class favoured at the start", theme.SOFT),
+                    theme.Entry("other classes", theme.SOFT, _OTHERS)]  # fmt: skip
     if any(line.predicted is not None for line in lines):
-        entries.append(("predicted", library.theme.INK, _DOTS))
-    layers: list[Any] = []
-    at, row, widest = 0.0, 0, 0.0
-    for text, colour, dash in entries:
-        length = 36 + _CHARACTER * len(text) + 24
-        if at and at + length > room:
-            at, row = 0.0, row + 1
-        base: Any = alt.Chart(library.theme.data([{"text": text}])).encode(y=alt.value(8 + 24 * row))
-        dots: Any = {"strokeCap": "round"} if dash == _DOTS else {}
-        rule = base.mark_rule(color=colour, strokeWidth=3.2, strokeDash=dash, **dots)
-        layers.append(rule.encode(x=alt.value(at), x2=alt.value(at + 28)))
-        layers.append(base.mark_text(align="left", fontSize=15).encode(x=alt.value(at + 36), text="text:N"))
-        at += length
-        widest = max(widest, at)
-    return library.theme.stacked(layers, int(widest), 16 + 24 * row)
+        entries.append(theme.Entry("predicted", theme.INK, theme.DASHES[2]))
+    return theme.key_above(entries, width=width)

@@ -215,11 +215,7 @@ def trained(
         for part, own in enumerate(range(first, first + SEEDS * parts, SEEDS))
     ]  # fmt: skip
 
-    def arm() -> Arm:
-        arms = [_unpack(piece(), label, real=True) for piece in pieces]
-        return arms[0] if parts == 1 else _joined(arms)
-
-    return run.later(Arm, arm)
+    return run.later(Arm, lambda: _unpack(_joined([piece() for piece in pieces]), label, real=True))
 
 
 def predicted(
@@ -342,36 +338,15 @@ def _unpack(piece: Mapping[str, Any], label: str, *, real: bool) -> Arm:
     )
 
 
-def _joined(arms: Sequence[Arm]) -> Arm:
-    """Parts of one arm, one after the other; members that diverged are counted on."""
-
-    def curve(each: Sequence[Curve]) -> Array:
-        return np.concatenate([one.draws for one in each])
-
-    def curves(each: Sequence[Curves]) -> Curves:
-        steps = each[0].largest.steps
-        groups = {which: np.concatenate([c.accuracy.groups[which] for c in each]) for which in each[0].accuracy.groups}
-        return Curves(
-            Curve(steps, curve([c.largest for c in each])),
-            Accuracy(steps, curve([c.accuracy for c in each]), groups),
-            Curve(steps, curve([c.loss for c in each])),
-        )
-
-    first = arms[0]
-    tests = [arm.test for arm in arms if arm.test is not None]
-    gradients = [arm.gradients for arm in arms if arm.gradients is not None]
-    before = np.cumsum([0, *(arm.networks for arm in arms)]).tolist()
-    return Arm(
-        first.label,
-        curves([arm.curves for arm in arms]),
-        curves(tests) if tests else None,
-        first.level,
-        first.real,
-        np.concatenate([arm.shares for arm in arms]),
-        Curve(first.steps, curve(gradients)) if gradients else None,
-        tuple(
-            (member + start, step) for arm, start in zip(arms, before, strict=False) for member, step in arm.diverged
-        ),
-        sum(arm.drawn for arm in arms),
-        first.about,
+def _joined(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Parts of one arm, one after the other: rows are networks; those that diverged are counted on."""
+    joined = dict(pieces[0])
+    for name, first in pieces[0].items():
+        if isinstance(first, np.ndarray) and name.removeprefix("test ") not in ("steps", "classes"):
+            joined[name] = np.concatenate([piece[name] for piece in pieces], axis=1 if name.endswith("own") else 0)
+    before = np.cumsum([0, *(len(piece["largest"]) for piece in pieces)])
+    lost = [np.asarray(piece["diverged"], dtype=np.int64).reshape(-1, 2) for piece in pieces]
+    joined["diverged"] = np.concatenate(
+        [rows + np.array([start, 0]) for rows, start in zip(lost, before, strict=False)]
     )
+    return joined | {"drawn": sum(int(piece["drawn"]) for piece in pieces)}

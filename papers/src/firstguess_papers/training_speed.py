@@ -7,6 +7,7 @@ A network that diverged (NaN or Inf) counts as one that guesses a single class f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from firstguess_papers.items import Entry
 from firstguess_papers.judging import Check, Number, Truth, above, all_of, average, check, claimed
+from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import MEMBERS, Arm, Array
 
 if TYPE_CHECKING:
@@ -318,6 +320,17 @@ def summary_rows(phi: str, s: Sweep) -> list[dict[str, Any]]:
                 line |= {name: one.value, f"{name}_error": one.error}
             rows.append(line)
     return rows
+
+
+def phases_tables(sweeps: Sequence[tuple[str, Sweep]], *, named: bool = True) -> dict[str, dict[str, list[Any]]]:
+    """All curves, and what is compared, of sweeps by activation; `named`: curves say which."""
+    rows = [
+        ({"activation": phi} if named else {}) | {"sweep": s.words, **line, "rate": s.rates[line["arm"]]}
+        for phi, s in sweeps
+        for arm in (*s.arms.values(), *s.known.values())
+        for line in arm.rows()
+    ]
+    return {"curves": columns(rows), "summary": columns([line for one in sweeps for line in summary_rows(*one)])}
 
 
 def phases_title(sweeps: dict[str, Sweep], *, subject: str = "The edge of chaos", rates: str = "at one rate") -> str:
