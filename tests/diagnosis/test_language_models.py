@@ -30,3 +30,16 @@ def test_a_tied_head_is_said_to_repeat_its_input(tied: bool) -> None:
     text = " ".join(str(d).split())
     assert ("It repeats its input" in text) == tied
     assert "of the last state is the token's own embedding" in text
+    assert ("tokens (effective support" in text) != tied
+    if tied:
+        with pytest.raises(fg.InvalidInput, match="whose head is not tied"):
+            d.plot("support")
+        return
+    rows = [row for part in d.plot("support").to_dict()["datasets"].values() for row in part if "step" in row]
+    values = {row["step"]: row["value"] for row in rows}
+    assert list(values)[0] == "even guessing"
+    assert values["even guessing"] == pytest.approx(d.measurement.guesses.null().effective_support)
+    assert values["measured"] == pytest.approx(d.measurement.guesses.effective_support().mean)
+    assert d.expected.prediction is not None
+    again = fg.Prediction.from_dict(d.expected.prediction.to_dict())
+    assert [list(step) for step in again.support_steps] == [list(step) for step in d.expected.prediction.support_steps]

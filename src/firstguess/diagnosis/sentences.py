@@ -151,6 +151,14 @@ def tokens(d: Diagnosis) -> str:
             f"it repeats its input: {percent(share)} of positions guess the token that they hold{theory}, as a head "
             "tied to the embedding does; frequent guesses are then frequent tokens of the data, no favourite class"
         )
+    else:
+        spread, even = m.guesses.effective_support(), m.guesses.null().effective_support
+        same = p is not None and p.guesses.points == m.points
+        theory = f", theory: {spaced(round(p.guesses.effective_support().mean))}" if p is not None and same else ""
+        parts.append(
+            f"{spaced(m.points)} positions guess {spaced(round(spread.mean))} tokens (effective support, ± "
+            f"{spread.error:.0f}{theory}), where even guessing would use {spaced(round(even))}"
+        )
     own = "of the last state is the token's own embedding"
     parts += [line for line in (() if p is None else p.assumptions) if own in line]
     return ". ".join(map(capital, parts))

@@ -37,6 +37,7 @@ CHARTS: dict[str, dict[str, Draw]] = {
         "correlation": _drawn("correlation_chart"),
         "gradients": lambda d, **options: charts.gradients_chart(_gradients(d), **options),
         "advice": lambda d, **options: charts.advice_chart(d.advice, **options),
+        "support": lambda d, **options: charts.support_chart(d.expected.prediction, d.measurement, **options),
     },
     "EmpiricalGuesses": {"guesses": _drawn("sampled_law_chart")},
     "Explanation": {"shares": _drawn("explanation_chart")},
@@ -62,6 +63,7 @@ CHARTS: dict[str, dict[str, Draw]] = {
     "Prediction": {
         "guesses": _drawn("prediction_chart"),
         "depth": lambda p, **options: charts.gamma_by_depth_chart([p], **options),
+        "support": _drawn("support_chart"),
     },
     "Repaired": {"shares": _drawn("repaired_chart")},
     "Structure": {"depth": _drawn("structure_chart")},

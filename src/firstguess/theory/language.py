@@ -39,7 +39,7 @@ from firstguess.network.weights import draw_weights
 from firstguess.theory.features import Parts, effective_width
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses
-from firstguess.theory.shares.token_counts import KAPPA, TokenCounts, same_guess_chance
+from firstguess.theory.shares.token_counts import KAPPA, TokenCounts, same_guess_chance, support_steps
 from firstguess.theory.tokens import TokenStream, token_covariances
 
 # Units of all tokens, and how much of its own vector each holds.
@@ -181,11 +181,13 @@ def predict_language(
     off = (float(k.sum()) - float(np.trace(k))) / max(k.size - len(k), 1)
     found = (*stream.pending.summaries, LayerReading.of(head, float(k.diagonal().mean()), off))
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
+    guessed = EmpiricalGuesses(fractions, kept.size, seed)
+    support = guessed.effective_support().mean
     return Prediction(
         network,
         "kernel",
         found,
-        EmpiricalGuesses(fractions, kept.size, seed),
+        guessed,
         ("wide layers", how, *assumptions, *said, *stream.remarks),
         {
             "firstguess": __version__,
@@ -198,6 +200,7 @@ def predict_language(
         },
         time.perf_counter() - started,
         own_guess=float(hits.mean()),
+        support_steps=() if head.tied else support_steps(np.bincount(flat), network.classes, effective, kappa, support),
     )
 
 

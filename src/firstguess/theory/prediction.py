@@ -209,7 +209,7 @@ class Prediction(StoredRecord, Shown):
 
     _also = ("verdict", "has_bias", "gamma", "correlation", "log_q")
     _apart = ("covariance", "tangent")
-    _optional = ("finite_size", "own_guess")
+    _optional = ("finite_size", "own_guess", "support_steps")
 
     network: Network
     reading: Reading
@@ -224,6 +224,7 @@ class Prediction(StoredRecord, Shown):
     covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
     finite_size: FiniteSize | None = None  # what finite width and dimension changed: theory.md §12
     own_guess: float | None = None  # of language models: how often a token guesses itself, theory.md (30)
+    support_steps: tuple[tuple[str, float], ...] = ()  # of untied ones: why guesses spread over few tokens, §13
 
     @cached_property
     def _weights(self) -> tuple[LayerReading, ...]:

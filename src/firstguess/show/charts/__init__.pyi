@@ -24,6 +24,7 @@ from firstguess.show.charts.gamma_by_depth import gamma_by_depth_chart as gamma_
 from firstguess.show.charts.gamma_by_depth import structure_chart as structure_chart
 from firstguess.show.charts.gamma_by_depth import tuned_chart as tuned_chart
 from firstguess.show.charts.guesses import guesses_chart as guesses_chart
+from firstguess.show.charts.guesses import support_chart as support_chart
 from firstguess.show.charts.lines import lines_chart as lines_chart
 from firstguess.show.charts.lines import panels_chart as panels_chart
 from firstguess.show.charts.logits import logits_chart as logits_chart

@@ -280,3 +280,59 @@ def _subtitle(laws: Sequence[Guesses | Prediction], named: Sequence[_Law], cut: 
 
 def _points(points: int | None) -> str:
     return "infinitely many data points" if points is None else f"{theme.spaced(points)} data points"
+
+
+# --------------------------------------------------------------------------------------------------------------
+# How many tokens a language model guesses, and why so few.
+
+
+def support_chart(
+    prediction: Prediction | None, measured: Any = None, *, title: str | None = None, narrow: bool = False
+) -> theme.Chart:
+    """From even guessing to the measured effective support, one reason after the other: theory.md §13.
+
+    `measured`: a `Measurement` of as many positions as were predicted; with other numbers it is left out.
+    """
+    if prediction is None or not prediction.support_steps:
+        raise InvalidInput(
+            "a prediction for a language model whose head is not tied",
+            got="none" if prediction is None else str(prediction.network),
+            where="support_chart",
+            hint='fg.predict(fg.transformer("llama", head="language"), data=ids)',
+        )
+    points = prediction.guesses.points
+    steps = [(name, value, 0.0) for name, value in prediction.support_steps]
+    steps[-1] = (*steps[-1][:2], prediction.guesses.effective_support().error)
+    if measured is not None and measured.points == points:
+        found = measured.guesses.effective_support()
+        steps.append(("measured", found.mean, found.error))
+    rows: list[Row] = [
+        {"step": name, "value": value, "before": steps[max(k - 1, 0)][1], "low": max(value - 2 * error, 1.0),
+         "high": value + 2 * error, "words": theme.count(round(value)),
+         "kind": "measured" if name == "measured" else "predicted"}
+        for k, (name, value, error) in enumerate(steps)
+    ]  # fmt: skip
+    names = [name for name, *_ in steps]
+    y = alt.Y("step:N", sort=names, title=None, axis=alt.Axis(labelLimit=0, grid=False, labelColor=theme.INK))
+    ends = [0.6 * min(row["low"] for row in rows), 2.2 * max(row["high"] for row in rows)]
+    scale = alt.Scale(type="log", domain=ends, nice=False)
+    x = alt.X("value:Q", title="Effective support, tokens", scale=scale, axis=alt.Axis(tickCount=4, format="~s"))
+    colour = alt.Color(
+        "kind:N", title=None, legend=None,
+        scale=alt.Scale(domain=["predicted", "measured"], range=[theme.PALETTE[0], theme.PALETTE[1]]),
+    )  # fmt: skip
+    base = alt.Chart(theme.data(rows)).encode(y=y)
+    tooltip = theme.tooltip("step", "kind", "value|effective support|.0f", "before|before it|.0f")
+    layers = [
+        base.mark_bar(height=16, opacity=0.35).encode(x=x, x2="before:Q", color=colour, tooltip=tooltip),
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q", color=colour),
+        base.mark_tick(thickness=4, height=22).encode(x=x, color=colour, tooltip=tooltip),
+        base.mark_text(align="left", dx=10, dy=-16, fontSize=14, color=theme.INK).encode(x=x, text="words:N"),
+    ]
+    chart = theme.stacked(layers, 360 if narrow else _WIDTH - 200, 52 * len(rows))
+    said = f"{theme.count(points or 0)} positions, a vocabulary of {theme.count(prediction.guesses.classes)} tokens."
+    return theme.house(
+        chart,
+        title or f"Guesses spread over {rows[-1]['words']} tokens",
+        [said, "Bars: the change that each step makes."],
+    )

@@ -108,6 +108,8 @@ def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[..., Any]]]:
     if m is not None:
         yield "law", lambda **look: figures.law_chart(m, d.expected.prediction, **look)
         yield "strip", lambda **look: figures.strip_chart(m, **look)
+        if (p := d.expected.prediction) is not None and p.support_steps:
+            yield "support", lambda **look: figures.support_chart(p, m, **look)
         if m.layers:
             yield "correlation", lambda **look: figures.correlation_chart(d, **look)
     if t is not None and (gradients := t.gradients) is not None and gradients.layers:

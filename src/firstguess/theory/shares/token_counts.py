@@ -124,6 +124,11 @@ class TokenCounts:
         k = np.arange(len(chances))
         return self.vocabulary * float(np.sum(chances * k * (k - 1.0))) / (n * (n - 1.0))
 
+    def effective_support(self) -> float:
+        """exp(H) of the shares, of their expected entropy."""
+        share = np.arange(1, len(self.distribution)) / float(self.repeats.sum())
+        return math.exp(-self.vocabulary * float(np.sum(self.distribution[1:] * share * np.log(share))))
+
     @functools.cached_property
     def distribution(self) -> Array:
         """P(N = k), k = 0, 1, …: how often a token of the vocabulary is guessed."""
@@ -270,3 +275,21 @@ def _binned(chances: Array, weights: Array) -> tuple[Array, Array]:
     total = np.bincount(cell, weights).astype(np.float64)
     kept = total > 0.0
     return sums[kept] / total[kept], total[kept]
+
+
+def support_steps(
+    repeats: NDArray[np.int64], vocabulary: int, width: float, kappa: float, predicted: float
+) -> tuple[tuple[str, float], ...]:
+    """Effective supports from even guessing to what is predicted, one more reason at a time: theory.md §13.
+
+    Rows of unequal length are (52) with every position a token of its own; that a token maps to one guess is r = 1.
+    """
+    every, here = np.ones(int(repeats.sum()), np.int64), repeats[repeats > 0]
+    alone, fixed = (TokenCounts(m, vocabulary, width, 1.0, 0.0, kappa).effective_support() for m in (every, here))
+    context = "context spreads it" if predicted >= fixed else "positions share more than their token"
+    return (
+        ("even guessing", EvenCounts(vocabulary, every.size).effective_support),
+        ("rows of the head differ in length", alone),
+        ("a token maps to one guess", fixed),
+        (context, predicted),
+    )
