@@ -37,7 +37,7 @@ def test_a_tied_head_is_said_to_repeat_its_input(tied: bool) -> None:
         return
     rows = [row for part in d.plot("support").to_dict()["datasets"].values() for row in part if "step" in row]
     values = {row["step"]: row["value"] for row in rows}
-    assert list(values)[0] == "even guessing"
+    assert next(iter(values)) == "even guessing"
     assert values["even guessing"] == pytest.approx(d.measurement.guesses.null().effective_support)
     assert values["measured"] == pytest.approx(d.measurement.guesses.effective_support().mean)
     assert d.expected.prediction is not None
