@@ -159,7 +159,7 @@ def test_support_at_a_temperature_measured_and_predicted(vocabulary: int, temper
     """From results: logits of plain members; 5.6 standard errors of both, and 2 % of this width."""
     net = fg.transformer("llama", depth=1, width=96, heads=4, head="language", vocabulary=vocabulary, init="torch")
     ids = zipf(vocabulary, 96, 4).reshape(8, 12)
-    m = fg.measure(net, ids, inits=8, width=96, progress=False)
+    m = fg.measure(net, ids, inits=8, width=96, progress=None)
     from firstguess.ensemble.member_module import build
 
     plain = []
@@ -184,7 +184,7 @@ def test_language_models_with_pytorchs_initialization(width: int, depth: int, vo
     transformers = pytest.importorskip("transformers")
     ids = zipf(vocabulary, 64 * 40, 11).reshape(64, 40)
     size = {"depth": depth, "width": width, "heads": 4, "hidden": 2 * width, "vocabulary": vocabulary}
-    net = fg.transformer("llama", head="language", init="torch", **size)
+    net = fg.transformer("llama", head="language", init="torch", **size)  # type: ignore[arg-type]
     p = fg.predict(net, data=ids, width=width)
     assert any("theory.md (52)" in line for line in p.assumptions)
     config = transformers.LlamaConfig(
