@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from firstguess_papers import library
-from firstguess_papers.judging import Number, Truth, proportion
+from firstguess_papers.judging import Number, proportion
 from firstguess_papers.library import predicted_law
 
 if TYPE_CHECKING:
@@ -135,15 +135,6 @@ def beyond_flips(m: Measurement) -> Number:
     from firstguess import Guesses
 
     return largest(m) - Number(Guesses(0.0, m.classes, m.points).expected_max())
-
-
-def failing(checks: Mapping[str, Truth]) -> str:
-    """Names of the checks that fail, for an entry's reason.
-
-    >>> failing({"one": True, "two": False, "three": None})
-    'two'
-    """
-    return ", ".join(name for name, check in checks.items() if check is False) or "none"
 
 
 def line(name: str, number: Number, **more: Any) -> dict[str, Any]:
