@@ -54,7 +54,7 @@ def _tokens(c: Found, *, shared: bool = False) -> Any:
 
 
 def _blocks(c: Found, design: Design) -> Drawn:
-    """Networks of the whole depth, read behind the blocks that are looked at."""
+    """Networks of the whole depth, read after the blocks that are looked at."""
     return drawn(
         c.run, design.name, design.network(c.depth, c.width), _tokens(c), width=c.width, inits=c.inits,
         behind=[design.ends(k) for k in _depths(c)], normed=design.place == "before",
@@ -62,7 +62,7 @@ def _blocks(c: Found, design: Design) -> Drawn:
 
 
 def _known(c: Found, design: Design) -> list[tuple[float, float]]:
-    """γ and the largest share behind these blocks, by covariances."""
+    """γ and the largest share after these blocks, by covariances."""
     return [
         known_of(c.run, f"{design.name}, {k} blocks", design.network(k, c.width), _tokens(c), width=c.width)
         for k in _depths(c)
@@ -157,7 +157,7 @@ def judge_depth(depths: Sequence[int], found: By_design, theory: Mapping[str, Se
     deep, from_4 = depths[-1], [i for i, k in enumerate(depths) if k >= 4]
     return [
         claimed(
-            "B2", "γ of a token with norms behind the sums (post) − before the branches (pre); without a limit γ over "
+            "B2", "γ of a token with norms after the sums (post) − before the branches (pre); without a limit γ over "
             "its prediction, from 4 blocks on",
             [*each({f"post − pre, {k} blocks": apart[k] for k in depths if k >= 4}, above=0.0),
              *(check(f"post − pre, {k} blocks", apart[k], above=apart[j], than=f"that at {j}")
@@ -165,12 +165,12 @@ def judge_depth(depths: Sequence[int], found: By_design, theory: Mapping[str, Se
             within=each({name.replace(",", ""): [found[name][i] / Number(theory[name][i]) for i in from_4]
                          for name in (TRANSFORMER, GPT2, RMS)}, near=1.0, room=PREDICTED),
             also="; ".join(f"{k} blocks: {a} and {b}" for k, a, b in zip(depths, post, pre, strict=True)),
-            headline=f"γ behind {deep} blocks: post-norm {post[-1]}, pre-norm {pre[-1]}",
+            headline=f"γ after {deep} blocks: post-norm {post[-1]}, pre-norm {pre[-1]}",
         ),
         claimed(
-            "B2", f"gates create no bias: γ of a token with gated SiLU, and over that with GELU behind {deep} blocks",
+            "B2", f"gates create no bias: γ of a token with gated SiLU, and over that with GELU after {deep} blocks",
             [check("γ with gates", gated, near=0.0, room=FLOOR), check("over GELU's", gated[-1] / twin[-1], below=0.1)],
-            headline=f"γ behind {deep} blocks: gated {gated[-1]}, GELU {twin[-1]}",
+            headline=f"γ after {deep} blocks: gated {gated[-1]}, GELU {twin[-1]}",
         ),
     ]  # fmt: skip
 
@@ -349,7 +349,7 @@ def own_network(part: float, width: int, vocabulary: int) -> Network:
 
 
 def _own(run: Run, part: float, ids: Any, width: int, vocabulary: int, inits: int) -> tuple[Number, Number]:
-    """γ over pairs of tokens in front of the head, and the share of tokens that guess themselves."""
+    """γ over pairs of tokens before the head, and the share of tokens that guess themselves."""
     net = own_network(part, width, vocabulary)
     name = f"{100 * part:.0f} % shared"
 

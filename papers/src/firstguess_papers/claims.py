@@ -66,7 +66,7 @@ _ROWS = (
     ("N8", "CIFAR-10 images follow the law for random data closely", "Fig 3"),
     ("N9", "MNIST departs in size, not in direction: a norm after the activation is less biased than before; LayerNorm "
      "after is not fully neutral, BatchNorm after nearly", "Figs G.5, G.6"),
-    ("N10", "Moving the norms of a ResNet101 and a Swin-L behind the activations changes the largest guess fraction",
+    ("N10", "Moving the norms of a ResNet101 and a Swin-L after the activations changes the largest guess fraction",
      "Fig G.9"),
     ("N11", "A constant added to all pixels is a knob for the bias", "G.3"),
     ("N12", "Neutral starts converge faster than prejudiced ones; the gap between classes persists", "Figs 2, G.1–G.4"),

@@ -313,7 +313,7 @@ width = measured(
         "cosines": Holds("How far one network is from infinite width: the theory at finite width has it", (1,)),
     },
     notes=[
-        "γ of one network is taken over the nodes of the pre-activations behind that many hidden layers. Of an "
+        "γ of one network is taken over the nodes of the pre-activations after that many hidden layers. Of an "
         "ensemble: the ratio of averages, as fg.measure gives it.",
         "Inputs are orthogonal (blobs in many dimensions), so that only width is finite.",
     ],
@@ -323,7 +323,7 @@ width = measured(
 def apart(run: Run, text: str, width: int, known: float) -> float:
     """The rms distance of the cosine of two inputs from that at infinite width, √(v + (e − c)²), predicted.
 
-    Its mean e and variance v over networks are those of theory.md §12; a dense layer behind makes the nodes that the
+    Its mean e and variance v over networks are those of theory.md §12; one more dense layer makes the nodes that the
     cosine is read off a hidden layer of this width.
     """
 

@@ -254,7 +254,7 @@ residual = measured(
     notes=lambda c: [
         "The closed form of BatchNorm is for large batches; after ReLU it is approached slowly: a batch of 128 adds 3 "
         "to 6 %. Nodes that are rarely active, whose scale is uncertain, may be why; this was not tested.",
-        "Residual: x + dense(ReLU(x)). A norm in front of the next weights makes their size irrelevant, up to the "
+        "Residual: x + dense(ReLU(x)). A norm before the next weights makes their size irrelevant, up to the "
         "biases.",
         "Largest over smallest factor: " + ", ".join(f"{name} {max(v).value / min(v).value:.2f}"
                                                       for name, v in c.found.items()) + ".",

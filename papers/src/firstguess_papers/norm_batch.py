@@ -1,4 +1,4 @@
-"""NORM App. E.1: values behind a BatchNorm of small batches, usual and leave-one-out (Figs E.1, E.2)."""
+"""NORM App. E.1: values after a BatchNorm of small batches, usual and leave-one-out (Figs E.1, E.2)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def normalized(u: Array) -> tuple[Array, Array]:
 
 
 def beyond(kind: str, batch: int, t: Array | float) -> Array:
-    """P(|û| > t) behind a BatchNorm of Gaussian values: Beta (usual) or Student's t (leave-one-out), theory.md (5).
+    """P(|û| > t) after a BatchNorm of Gaussian values: Beta (usual) or Student's t (leave-one-out), theory.md (5).
 
     >>> print(beyond("usual", 4, 1.0).round(6), beyond("leave-one-out", 1000, 2.0).round(3))
     0.42265 0.046
@@ -147,7 +147,7 @@ def judge(c: Found) -> list[Entry]:
             off(1), within=off(3), limit="values of deeper narrow layers are not quite Gaussian over the data",
         ),
         claimed(
-            "N7", "beyond the paper: γ behind BatchNorm and ReLU by batch size, over that of theory.md (5)",
+            "N7", "beyond the paper: γ after BatchNorm and ReLU by batch size, over that of theory.md (5)",
             each({f"{kind} batches of {b}": gamma(c[kind, b], 1) / Number(c.theory[kind, b])
                   for kind, b in c.cells}, near=1.0, room=0.1),
         ),

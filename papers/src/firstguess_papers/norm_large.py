@@ -220,7 +220,7 @@ def _judge_moved(c: Found) -> list[Entry]:
             "N10", f"“reduces”: the same, {where}: in ResNets with norms also behind the sums and in Swins, Kaiming; "
             "without a limit also in ResNets with plain pairs turned and in Swins as the library initializes them",
             each(whole, below=0.0), within=each(more, below=0.0),
-            limit="the ReLU behind each sum brings the mean back, small weights leave a Swin as it is; not lower",
+            limit="the ReLU after each sum brings the mean back, small weights leave a Swin as it is; not lower",
             also="γ of the output: "
             + "; ".join(f"{a.name} {a.gamma.value:.2f} ± {a.gamma.error:.2f}" for a in c.members),
         ),
@@ -228,7 +228,7 @@ def _judge_moved(c: Found) -> list[Entry]:
 
 
 fig_g9 = measured(
-    "norm/fig-g9", "Moving the norms of a ResNet101 and a Swin-L behind the activations", "NORM Fig G.9, App. G.3",
+    "norm/fig-g9", "Moving the norms of a ResNet101 and a Swin-L after the activations", "NORM Fig G.9, App. G.3",
     claims=("N10",), needs=("cifar10",), packages=("transformers",), version=2, seconds=(17, 1100),
     about="{models}; 200 outputs, {n} CIFAR-10 images, one batch.",
     quick=dict(models=STAND_INS, n=64),
@@ -240,9 +240,9 @@ fig_g9 = measured(
     holds={"largest": Holds("Norms after the activation lower the largest guess fraction", entries=(1,))},
     notes=[
         "After, ResNet: conv → ReLU → BatchNorm in the stem and in the first two convolutions of a block. Also "
-        "behind the sums: the norms of a block's last convolution and of its shortcut are replaced by one behind "
+        "behind the sums: the norms of a block's last convolution and of its shortcut are replaced by one after "
         "the ReLU of their sum.",
-        "After, Swin: the LayerNorm in front of each MLP goes behind its GELU; the one in front of attention stays.",
+        "After, Swin: the LayerNorm before each MLP goes after its GELU; the one before attention stays.",
         "Tiny ImageNet is not here: CIFAR-10 images and a head of 200. The library's own initialization of a "
         "ResNet is Kaiming's, by fan-out; of a Swin, normal weights with a deviation of 0.02.",
     ],
@@ -309,5 +309,5 @@ shift = measured(
     )},
     holds={"largest": Holds("Shifted pixels dial bias up, unless BatchNorm takes the shift out of every batch",
                             entries=(0,), verdicts=("holds with a limit",))},
-    notes=["All sizes are ours. Mixer, norm after: the LayerNorms in front of its MLPs go behind their GELUs."],
+    notes=["All sizes are ours. Mixer, norm after: the LayerNorms before its MLPs go after their GELUs."],
 )  # fmt: skip

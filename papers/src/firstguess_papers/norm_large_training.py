@@ -184,7 +184,7 @@ fig5 = measured(
         f"Data shifted by {SHIFTS[-1]:g} (shown, not judged: BatchNorm takes a shift out): accuracy after − before "
         f"at the end {c.moved.gain(AFTER)}, also behind the sums {c.moved.gain(EVERYWHERE)}.",
         "After: conv → ReLU → BatchNorm wherever it was conv → BatchNorm → ReLU; the norms of a block's last "
-        "convolution and of its shortcut stay, or are replaced by one behind the ReLU of their sum.",
+        "convolution and of its shortcut stay, or are replaced by one after the ReLU of their sum.",
         "Widths, images, epochs and the learning rate are ours. Held-out images are normalized by running statistics.",
         _NOTE,
     ],
@@ -216,7 +216,7 @@ fig_g10 = measured(
     )},
     holds={"places": Holds("A Mixer with the norm after learns faster", entries=(0,))},
     notes=[
-        "After: the LayerNorms in front of a Mixer's MLPs go behind their GELUs; the one in front of the head stays.",
+        "After: the LayerNorms before a Mixer's MLPs go after their GELUs; the one before the head stays.",
         "Widths, patches, images, epochs and the learning rate are ours.",
         _NOTE,
     ],

@@ -40,7 +40,7 @@ def _resnet(model: Model, place: Place) -> Any:
     """ResNet of transformers. After: conv → ReLU → BatchNorm wherever it was conv → BatchNorm → ReLU.
 
     "also behind the sums": the norms of a block's last convolution and of its shortcut are taken out, and one is put
-    behind the ReLU that follows their sum.
+    after the ReLU that follows their sum.
     """
     from torch import nn
     from transformers import ResNetConfig, ResNetForImageClassification
@@ -69,7 +69,7 @@ def _resnet(model: Model, place: Place) -> Any:
 
 
 def _swin(model: Model, place: Place) -> Any:
-    """Swin of transformers, patches of 4 on 32 × 32. After: the LayerNorm in front of an MLP goes behind its GELU."""
+    """Swin of transformers, patches of 4 on 32 × 32. After: the LayerNorm before an MLP goes after its GELU."""
     from torch import nn
     from transformers import SwinConfig, SwinForImageClassification
 
@@ -95,7 +95,7 @@ def _swin(model: Model, place: Place) -> Any:
 
 
 def _mixer(model: Model, place: Place) -> Any:
-    """MLP-Mixer. Before: LayerNorm in front of every MLP; after: behind its GELU."""
+    """MLP-Mixer. LayerNorm before every MLP, or after its GELU."""
     import torch
     from torch import nn
 

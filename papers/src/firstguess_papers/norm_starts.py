@@ -104,7 +104,7 @@ def judged_filtered(adam: Both, descent: Both) -> list[Entry]:
             [check("Adam", fast, above=plain, by=0.1, than=f"{DESCENT}'s", least=LEAST_RATIO)],
         ),
         claimed(
-            "N12", "beyond the paper: the tangent kernel foretells both ratios without training, predicted by measured",
+            "N12", "beyond the paper: the tangent kernel predicts both ratios without training, predicted by measured",
             each({"Adam": adam.foretold / fast, DESCENT: descent.foretold / plain}, near=1.0, room=ROOM_FILTERED),
         ),
     ]  # fmt: skip
@@ -414,7 +414,7 @@ def _modes(found: list[Placed]) -> str:
     ratios = [arm.about["bias"] / arm.about["signal"] for arm in arms if arm is not None]
     if not ratios or max(ratios) > 1e-3:
         return ""
-    return ", behind BatchNorm after the activation the tangent kernel has no bias mode at all (λ_b/λ_signal = 0)"
+    return "; with BatchNorm after the activation the tangent kernel has no bias mode at all (λ_b/λ_signal = 0)"
 
 
 def _chart(found: list[Placed]) -> Chart:
@@ -466,7 +466,7 @@ def _placed(
         ]},
         charts=lambda c: {"places": _chart(c.places)},
         holds={"places": Holds("With the norm after, the bias is absorbed sooner", entries=(1,))},
-        notes=["Behind a BatchNorm predictions for Adam are rough (averages over layers).", note],
+        notes=["After a BatchNorm predictions for Adam are rough (averages over layers).", note],
         **options,
     )  # fmt: skip
 

@@ -114,7 +114,7 @@ class Swin:
         return [*weights, dense(self.classes, self.width * 2 ** (len(self.depths) - 1))]
 
     def logits(self, x: Tensor, weights: list[Tensor], place: Place) -> Tensor:
-        """After: the LayerNorm in front of each MLP goes behind its GELU; the one in front of attention stays."""
+        """After: the LayerNorm before each MLP goes after its GELU; the one before attention stays."""
         import torch.nn.functional as F
 
         def norm(y: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ PHI = {"ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "sigmoid": "sigmoid", "ta
 ODD = ("tanh",)
 NONE, BN_BEFORE, LN_BEFORE, BN_AFTER, LN_AFTER = AROUND
 DEPTH = 5
-Found_activations = Mapping[tuple[str, str], Sequence[Number]]  # (activation, place) -> γ behind 1, 2, … layers
-Left = Mapping[tuple[str, str], Number]  # the largest of ten fractions beyond coin flips, behind all layers
+Found_activations = Mapping[tuple[str, str], Sequence[Number]]  # (activation, place) -> γ after 1, 2, … layers
+Left = Mapping[tuple[str, str], Number]  # the largest of ten fractions beyond coin flips, after all layers
 
 
 def room(gamma: float) -> float:
@@ -105,7 +105,7 @@ LAYER = "LayerNorm"
 GROUPS = {LAYER: "layernorm"} | {f"groups of {k}": f"groupnorm(each={k})" for k in EACH}
 INSTANCE, BATCH = "InstanceNorm", "BatchNorm"
 IMAGE = {LAYER: "layernorm", INSTANCE: "instancenorm", BATCH: "batchnorm"}
-Found_groups = Mapping[tuple[str, str], Sequence[Number]]  # (norm, "before" or "after") -> γ behind 1, 2, … layers
+Found_groups = Mapping[tuple[str, str], Sequence[Number]]  # (norm, "before" or "after") -> γ after 1, 2, … layers
 
 
 def block(norm: str, place: str) -> str:

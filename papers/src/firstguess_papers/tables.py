@@ -118,7 +118,7 @@ def deep(block: str, depth: int, dense: str = KAIMING) -> str:
 
 
 def gammas(m: Measurement) -> list[Number]:
-    """γ of the hidden pre-activations behind 1, 2, … blocks: what the output of a network of that depth would have.
+    """γ of the hidden pre-activations after 1, 2, … blocks: what the output of a network of that depth would have.
 
     Those have as many nodes as a layer is wide, the output only as many as there are classes: errors are far smaller.
     """

@@ -32,12 +32,12 @@ class Design:
     """
 
     name: str
-    place: Literal["before", "after"]  # of a branch (pre-norm), or behind its sum (post-norm)
+    place: Literal["before", "after"]  # of a branch (pre-norm), or after its sum (post-norm)
     norm: Literal["layernorm", "rmsnorm"]
     gated: bool = False
 
     def network(self, depth: int, width: int) -> Network:
-        """Without a read-out; behind blocks that do not end in a norm there is one more."""
+        """Without a read-out; after blocks that do not end in a norm there is one more."""
         from firstguess import Network
 
         hidden = f"dense(width={2 * (8 * width // 3)}) > gated(silu)" if self.gated else f"dense(width={4 * width})"
