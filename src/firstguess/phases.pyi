@@ -15,13 +15,17 @@ from firstguess.theory.phases.fixed_points import (
 from firstguess.theory.phases.fixed_points import (
     neutrality_line as neutrality_line,
 )
+from firstguess.theory.phases.transformer import TransformerPhases as TransformerPhases
+from firstguess.theory.phases.transformer import transformer_phases as transformer_phases
 
 __all__ = [
     "FixedPoint",
     "PhaseDiagram",
+    "TransformerPhases",
     "causes_bias",
     "edge_of_chaos",
     "fixed_point",
     "neutrality_line",
     "phase_diagram",
+    "transformer_phases",
 ]

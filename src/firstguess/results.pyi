@@ -16,6 +16,7 @@ from firstguess.theory.data_bias import DataBias as DataBias
 from firstguess.theory.frontier import Frontier as Frontier
 from firstguess.theory.phases.diagram import PhaseDiagram as PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint as FixedPoint
+from firstguess.theory.phases.transformer import TransformerPhases as TransformerPhases
 from firstguess.theory.prediction import FiniteSize as FiniteSize
 from firstguess.theory.prediction import Prediction as Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses as EmpiricalGuesses
@@ -50,6 +51,7 @@ __all__ = [
     "Study",
     "TrainedMembers",
     "TrainingComparison",
+    "TransformerPhases",
     "Tuned",
     "WatchedTraining",
 ]

@@ -109,6 +109,9 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "Structure": lambda: fg.read(model(), data()),
     "TrainedMembers": trained,
     "TrainingComparison": cache(lambda: fg.compare(predicted(), trained())),
+    "TransformerPhases": cache(
+        lambda: fg.phases.transformer_phases("relu", strengths=[0.1, 8.0], residuals=[0.2, 2.0], length=8, depth=2)
+    ),
     "Tuned": lambda: fg.tune(fg.mlp(depth=5), gamma=0.5),
     "Watch": watch,
     "WatchedTraining": lambda: watch().result,

@@ -70,6 +70,12 @@ CHARTS: dict[str, dict[str, Draw]] = {
     "Study": {"study": lambda s, **options: s.plot(**options)},
     "TrainedMembers": {"training": _drawn("training_chart")},
     "TrainingComparison": {"curves": _drawn("curves_chart")},
+    "TransformerPhases": {
+        "similarity": _drawn("transformer_phases_chart"),
+        "entropy": lambda d, **options: charts.transformer_phases_chart(d, color="entropy", **options),
+        "gamma": lambda d, **options: charts.transformer_phases_chart(d, color="gamma", **options),
+        "gradients": lambda d, **options: charts.transformer_phases_chart(d, color="gradients", **options),
+    },
     "Tuned": {"depth": _drawn("tuned_chart")},
     "Watch": {"watch": lambda w, **options: charts.watch_chart(_seen(w.result), **options)},
     "WatchedTraining": {"watch": lambda w, **options: charts.watch_chart(_seen(w), **options)},

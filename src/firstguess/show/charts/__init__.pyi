@@ -31,6 +31,7 @@ from firstguess.show.charts.logits import logits_chart as logits_chart
 from firstguess.show.charts.logits import logits_film as logits_film
 from firstguess.show.charts.phases import fixed_point_chart as fixed_point_chart
 from firstguess.show.charts.phases import phase_diagram_chart as phase_diagram_chart
+from firstguess.show.charts.phases import transformer_phases_chart as transformer_phases_chart
 from firstguess.show.charts.sweep import study_chart as study_chart
 from firstguess.show.charts.training import absorption_chart as absorption_chart
 from firstguess.show.charts.training import modes_chart as modes_chart

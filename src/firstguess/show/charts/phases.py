@@ -20,6 +20,7 @@ from firstguess.theory.phases.diagram import phase_diagram
 if TYPE_CHECKING:
     from firstguess.theory.phases.diagram import PhaseDiagram
     from firstguess.theory.phases.fixed_points import FixedPoint
+    from firstguess.theory.phases.transformer import TransformerPhases
 
 _WIDTH, _HEIGHT = 680, 440
 # Both run through near-white in the middle and differ in lightness as well as hue: blue to orange, teal to purple.
@@ -301,3 +302,58 @@ def fixed_point_chart(point: FixedPoint, *, title: str | None = None) -> theme.C
         bias_vars=np.linspace(0.0, high, _CELLS),
     )
     return phase_diagram_chart(diagram, mark=point, title=title)
+
+
+_SHOWN = {  # what a colour stands for: words, its ends, and the format of its values
+    "similarity": ("Correlation of two tokens of a sequence", [0.0, 1.0], ".2~f"),
+    "entropy": ("Entropy of attention weights, by that of even ones", [1.0, 0.0], ".2~f"),
+    "gamma": ("Drift ratio γ of a token", None, ".3~g"),
+    "gradients": ("Gradients' mean square, change per block", None, ".3~g"),
+}
+
+
+def transformer_phases_chart(
+    diagram: TransformerPhases, *, color: str = "similarity", title: str | None = None
+) -> theme.Chart:
+    """A map over the strength of attention logits and of residuals, on logarithmic axes; each square names its value.
+
+    Framed: β ≥ √(2 ln T) in the last block, where attention condenses on few tokens in the random energy model.
+    """
+    words, ends, form = _SHOWN[color]
+    values = np.asarray(getattr(diagram, color))
+    rows: list[dict[str, Any]] = [
+        {"strength": f"{x:.2g}", "residual": f"{a:.2g}", "value": v if math.isfinite(v) else None,
+         "text": format(v, ".2g" if ends else ".3g"), "phase": str(diagram.phase[i, j]),
+         "beta": float(diagram.beta[i, j]), "limit": float(diagram.energy_entropy[i, j]),
+         "entropy": float(diagram.entropy[i, j])}
+        for i, a in enumerate(diagram.residuals) for j, x in enumerate(diagram.strengths)
+        for v in [float(values[i, j])]
+    ]  # fmt: skip
+    look: Any = {"axis": alt.Axis(grid=False, labelAngle=0)}
+    x = alt.X("strength:N", sort=None, title="Strength of queries and keys, σ_Qσ_K", **look)
+    y = alt.Y(
+        "residual:N", sort=[f"{a:.2g}" for a in diagram.residuals[::-1]], title="Strength of residuals, α", **look
+    )
+    scale: Any = {"domain": ends} if ends else {"type": "symlog"}
+    heat = alt.Color(
+        "value:Q",
+        title=None,
+        scale=alt.Scale(range=_CORRELATION, interpolate="rgb", **scale),
+        legend=alt.Legend(format=form),
+    )
+    tooltip = theme.tooltip(
+        "phase", "strength", "residual", f"value|{words}|.3~g", "beta|std of attention logits|.3~g",
+        "entropy|entropy|.3f", "limit|its random-energy limit|.3f",
+    )  # fmt: skip
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    condensed = base.transform_filter(f"datum.beta >= {diagram.condensed!r}")
+    layers = [
+        base.mark_rect().encode(color=heat),
+        condensed.mark_rect(fillOpacity=0, stroke=theme.INK, strokeWidth=1.5),
+        base.mark_text(fontSize=13, color=theme.INK).encode(text="text:N"),
+    ]
+    said = [
+        f"{diagram.depth} blocks ({diagram.activation}), {diagram.length} tokens; {diagram.note}.",
+        f"Framed: logits above √(2 ln T) = {diagram.condensed:.2f}, where attention condenses on few tokens.",
+    ]
+    return theme.house(theme.stacked(layers, _WIDTH, _HEIGHT - 60), title or words, said)

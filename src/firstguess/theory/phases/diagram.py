@@ -108,13 +108,13 @@ def phase_diagram(
     """
     check_number(tolerance, "tolerance", "phase_diagram", low=1e-12, hint="tolerance=1e-6")
     if stage := as_stage(what):
-        weights = _axis(weight_vars, np.linspace(0.16, 4.0, 25), "weight_vars", positive=True)
-        biases = _axis(bias_vars, np.linspace(0.0, 0.5, 25), "bias_vars", positive=False)
+        weights = axis(weight_vars, np.linspace(0.16, 4.0, 25), "weight_vars", positive=True)
+        biases = axis(bias_vars, np.linspace(0.0, 0.5, 25), "bias_vars", positive=False)
         return _of_stage(stage, weights, biases, lines)
     block = as_block(what)
     top = 5.0 if block.scale_free() else 4.0
-    weights = _axis(weight_vars, np.linspace(top / 100, top, 100), "weight_vars", positive=True)
-    biases = _axis(bias_vars, np.linspace(0.0, 0.5, 100), "bias_vars", positive=False)
+    weights = axis(weight_vars, np.linspace(top / 100, top, 100), "weight_vars", positive=True)
+    biases = axis(bias_vars, np.linspace(0.0, 0.5, 100), "bias_vars", positive=False)
     w, b = np.meshgrid(weights, biases)
     low, high = block.within(_LOW), block.within(_HIGH)
     log_v, error_v = _table(block.variance, low, high, 1e-12, start=48)
@@ -214,7 +214,8 @@ def _between(biases: Array) -> Array:
     return low + (high - low) * (np.arange(1, 6) / 6) ** 3 if math.isfinite(high) else np.empty(0)
 
 
-def _axis(values: ArrayLike | None, default: Array, name: str, *, positive: bool) -> Array:
+def axis(values: ArrayLike | None, default: Array, name: str, *, positive: bool) -> Array:
+    """The values of an axis, or its default, as an array."""
     try:
         array = default if values is None else np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError):
@@ -224,7 +225,7 @@ def _axis(values: ArrayLike | None, default: Array, name: str, *, positive: bool
         raise InvalidInput(
             f"{name} as finite numbers {'above' if positive else 'of at least'} 0",
             got=values,
-            where="phase_diagram",
+            where=name,
             hint=f"{name}=np.linspace(0.1, 4, 100)",
         )
     return array
