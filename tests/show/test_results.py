@@ -214,7 +214,7 @@ def test_a_study_draws_itself(tmp_path: Path) -> None:
     assert "<svg" in page
     assert "Study depths" in page
     assert len(repr(found).replace(str(tmp_path), "")) <= 200
-    empty = fg.study("none", fg.grid(depth=[2, 3]), lambda p: fg.predict(fg.mlp(**p)), store=tmp_path)
+    empty: Any = fg.study("none", fg.grid(depth=[2, 3]), lambda p: fg.predict(fg.mlp(**p)), store=tmp_path)
     with pytest.raises(fg.InvalidInput, match="a study with results, but got none so far"):
         empty.plot()
     assert "No chart: Expected a study with results" in empty._repr_html_()
@@ -225,7 +225,7 @@ def test_a_model_that_is_not_read_has_no_chart_and_says_why() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.cumsum(x, 1).sin()
 
-    found = fg.read(nn.Sequential(nn.Linear(20, 5), Odd()), torch.zeros(2, 20))
+    found: Any = fg.read(nn.Sequential(nn.Linear(20, 5), Odd()), torch.zeros(2, 20))
     assert not found.complete
     with pytest.raises(fg.InvalidInput, match="a model that was read as a whole"):
         found.plot()
