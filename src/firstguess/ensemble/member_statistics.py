@@ -82,19 +82,10 @@ class FindingKind(StrEnum):
 
 # Findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be known;
 # ASSUMED may be wrong, because a trained model looks like this as well.
-FOLLOWED = frozenset(
-    {
-        FindingKind.CONSTANTS,
-        FindingKind.OWN_RULE,
-        FindingKind.ORTHOGONAL,
-        FindingKind.TIED,
-        FindingKind.CLONED,
-        FindingKind.OTHER_INITIALIZER,
-        FindingKind.PART,
-        FindingKind.SCALED,
-        FindingKind.REPAIRED,
-    }
-)
+FOLLOWED = frozenset({
+    FindingKind.CONSTANTS, FindingKind.OWN_RULE, FindingKind.ORTHOGONAL, FindingKind.TIED, FindingKind.CLONED,
+    FindingKind.OTHER_INITIALIZER, FindingKind.PART, FindingKind.SCALED, FindingKind.REPAIRED,
+})  # fmt: skip
 ASSUMED = frozenset(
     {FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.RANDOM_VALUES, FindingKind.MAYBE_TRAINED}
 )

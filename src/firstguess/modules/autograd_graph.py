@@ -22,20 +22,9 @@ DATA = "(data)"
 CODE = "code"
 
 _TRIVIAL = (
-    "view",
-    "unsafeview",
-    "reshape",
-    "permute",
-    "transpose",
-    "t",
-    "clone",
-    "unsqueeze",
-    "squeeze",
-    "alias",
-    "tocopy",
-    "expand",
-    "accumulategrad",
-)
+    "view", "unsafeview", "reshape", "permute", "transpose", "t", "clone", "unsqueeze", "squeeze", "alias", "tocopy",
+    "expand", "accumulategrad",
+)  # fmt: skip
 _LONGEST_WALK = 400  # nodes of autograd's graph between two modules
 
 

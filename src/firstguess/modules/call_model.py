@@ -101,12 +101,7 @@ def centred(batches: Sequence[Batch]) -> list[Batch] | None:
 
 
 _ONE_VALUE = "Expected more than 1 value per channel"  # torch's words
-_OTHER_TYPE = (
-    "dtype",
-    "scalar type",
-    "Input type",
-    "not implemented for 'Byte'",
-)  # torch's, of layers fed with integers
+_OTHER_TYPE = ("dtype", "scalar type", "Input type", "not implemented for 'Byte'")  # torch's, of layers fed integers
 
 
 @contextmanager

@@ -32,18 +32,9 @@ _AN_OPTIMIZER = "optimizer=lambda params: torch.optim.SGD(params, lr=0.1, moment
 _A_SCHEDULER = "scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)"
 # What these do to a weight depends on its own gradients only, so that a stack of members is a larger parameter.
 _ELEMENTWISE = (
-    optim.SGD,
-    optim.Adam,
-    optim.AdamW,
-    optim.Adamax,
-    optim.NAdam,
-    optim.RAdam,
-    optim.Adagrad,
-    optim.Adadelta,
-    optim.RMSprop,
-    optim.Rprop,
-    optim.ASGD,
-)
+    optim.SGD, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam, optim.Adagrad, optim.Adadelta,
+    optim.RMSprop, optim.Rprop, optim.ASGD,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

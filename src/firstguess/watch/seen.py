@@ -24,6 +24,7 @@ from firstguess.theory.training.curves import (
     Curve,
     CurveRecorder,
     Curves,
+    Followed,
     absorption,
 )
 from firstguess.theory.training.runs import PredictedTraining
@@ -107,7 +108,7 @@ EarlyEvaluation.__module__ = "firstguess"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WatchedTraining(Record, Shown):
+class WatchedTraining(Followed, Record, Shown):
     """One network's guesses over its training. Print it, or `save` it as a page.
 
     Curves have one network, `.draws[0]`. The favourite is the class with most guesses at the first look.
@@ -166,7 +167,7 @@ class WatchedTraining(Record, Shown):
 
     @property
     def curves(self) -> Curves:
-        """Largest share, accuracy and loss, as predicted and real training have them."""
+        """Largest share, accuracy and loss, as predicted and real training have them; NaN where labels are needed."""
         if self.labels is None:
             largest = Curve(self.steps, self.shares.max(axis=1)[None])
             none = np.full((1, len(self.looks)), math.nan)
@@ -176,21 +177,6 @@ class WatchedTraining(Record, Shown):
             right = np.zeros(self.classes) if look.right is None else look.right.astype(np.float64)
             recorder.add(i, look.shares[None], right[None], np.array([look.loss]))
         return recorder.curves(np.array([self.favourite]))
-
-    @property
-    def largest(self) -> Curve:
-        """The share of the class that gets most."""
-        return self.curves.largest
-
-    @property
-    def accuracy(self) -> Accuracy:
-        """Over all points; by group with [class], ["favoured"], ["others"]; NaN without labels."""
-        return self.curves.accuracy
-
-    @property
-    def loss(self) -> Curve:
-        """The cross-entropy with the labels; NaN without."""
-        return self.curves.loss
 
     # -- The start, and what is left of it -----------------------------------------------------------------------------
 
@@ -249,16 +235,11 @@ class WatchedTraining(Record, Shown):
                     found[i] = alike(start, mean)
         return found
 
-    @property
-    def absorption(self) -> Absorption:
-        """The step at which the largest share has fallen to `level`, linear between looks; inf: not yet.
+    def absorbed(self, level: float) -> Absorption:
+        """The step at which the largest share has fallen to this level, linear between looks; inf: not yet.
 
         NaN where the watch began later than step 0, and found it there already.
         """
-        return self.absorbed(self.level)
-
-    def absorbed(self, level: float) -> Absorption:
-        """The same for another level."""
         kept = [look for look in self.looks if not look.lost]
         if not kept:
             return Absorption(level, np.array([math.inf]))

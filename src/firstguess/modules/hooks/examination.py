@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,6 +21,7 @@ from firstguess.modules.hooks.session import SURE, Snapshot, fresh_norms, look
 from firstguess.modules.members.initializers import is_lookup, is_weighted
 from firstguess.modules.members.weight_statistics import sampled
 from firstguess.modules.outputs import Pick, by_class, contrasts
+from firstguess.modules.read.dispatch import DROPOUTS
 
 # What a model computes while it runs, operation by operation: soft-maxes, ReLUs, logarithms, masks, dropout.
 #
@@ -30,17 +30,6 @@ from firstguess.modules.outputs import Pick, by_class, contrasts
 
 HIDDEN = -1e8  # a score at or below it is no score: masks are −Inf, −1e9 or the lowest float
 ALL = 0.99  # dropout of at least this part leaves next to nothing
-_DROPOUTS: tuple[Any, ...] = (
-    F.dropout,
-    F.dropout1d,
-    F.dropout2d,
-    F.dropout3d,
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
-    torch.dropout,
-    torch.dropout_,
-    torch.feature_dropout,
-)
 _LIKE_RELU = ("gelu", "mish")  # computed by a tanh, whose ends are then no saturation
 
 # A ReLU's or tanh's place in a forward, and the module that it ran in: one module may be called many times.
@@ -200,7 +189,7 @@ class _Calls(TorchFunctionMode):
         self._ops = ops
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._ops.path and func in _DROPOUTS:
+        if self._ops.path and func in (*DROPOUTS, torch.dropout_, torch.feature_dropout):
             p = args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5)
             if isinstance(p, (int, float)) and p >= ALL:
                 self._ops.dropped[self._ops.here] = float(p)

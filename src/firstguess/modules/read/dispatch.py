@@ -73,7 +73,7 @@ _COPIES = (torch.clone, torch.detach, operator.pos)
 _COPYING = (  # methods
     "contiguous", "clone", "detach", "float", "double", "half", "bfloat16", "to", "type", "requires_grad_",
 )  # fmt: skip
-_DROPOUTS = (
+DROPOUTS: tuple[Any, ...] = (
     F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
 )  # fmt: skip
 _SOFTMAXES = (F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, "softmax", "log_softmax")
@@ -83,7 +83,7 @@ def identity_call(call: Call) -> ReadResult | None:
     """The meaning of a function or method (by its name) that is none of a layer's, None if this is no such one."""
     if call.target in _COPIES or call.target in _COPYING:
         return ReadResult()
-    if call.target in _DROPOUTS:
+    if call.target in DROPOUTS:
         return _dropout_call(call)
     return _SOFTMAX if call.target in _SOFTMAXES else None
 

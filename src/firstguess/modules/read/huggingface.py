@@ -48,28 +48,27 @@ def multihead(builder: Builder, path: str, *, causal: bool) -> Piece:
     return builder.attention(path, fused.thirds(), last, module.num_heads, causal=causal)
 
 
-def encoder_layer(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
-    """nn.TransformerEncoderLayer, norms before or after."""
+def encoder(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
+    """nn.TransformerEncoderLayer, or nn.TransformerEncoder: its layers, and the norm at the end if there is one."""
     module: Any = builder.model.get_submodule(path)
+    dot = f"{path}." if path else ""
+    if isinstance(module, nn.TransformerEncoder):
+        paths = [f"{dot}layers.{i}" for i in range(len(module.layers))]
+        end = [] if module.norm is None else builder.norm(f"{dot}norm")
+        return [*(piece for one in paths for piece in encoder(builder, one, causal=causal)), *end]
     if type(module).forward is not nn.TransformerEncoderLayer.forward:
         raise builder.stop(path, "an encoder layer with a forward of its own")
-    dot = f"{path}." if path else ""
     attention = multihead(builder, f"{dot}self_attn", causal=causal)
     mlp = builder.mlp([f"{dot}linear1", f"{dot}linear2"], module.activation, path)
-    norms = builder.norm(f"{dot}norm1"), builder.norm(f"{dot}norm2")
-    if module.norm_first:
-        return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
-    return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
+    norms = [builder.norm(f"{dot}{name}") for name in ("norm1", "norm2")]
+    return _in_stream(attention, mlp, norms, after=not module.norm_first)
 
 
-def encoder(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
-    """nn.TransformerEncoder: its layers, and the norm at the end if there is one."""
-    module: Any = builder.model.get_submodule(path)
-    dot = f"{path}." if path else ""
-    pieces = [
-        piece for i in range(len(module.layers)) for piece in encoder_layer(builder, f"{dot}layers.{i}", causal=causal)
-    ]
-    return pieces if module.norm is None else [*pieces, *builder.norm(f"{dot}norm")]
+def _in_stream(attention: Piece, mlp: list[Piece], norms: list[list[Piece]], *, after: bool) -> list[Piece]:
+    """A block: two branches, with norms before them or `after` their sums."""
+    if after:
+        return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
+    return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
 
 
 # Transformers of Hugging Face: where each family keeps its parts.
@@ -103,100 +102,46 @@ class TrunkPaths:
     post_norm: bool = False  # norms after sums, not before branches
 
 
-_VIT_NORMS = "layernorm_before layernorm_after"
 _GPT2 = TrunkPaths(
-    "wte",
-    "h",
+    "wte", "h",
     (BlockPaths("attn", "attn.c_attn", "attn.c_proj", "ln_1 ln_2", "mlp.c_fc mlp.c_proj", "mlp.act", "mlp.act"),),
-    positions="wpe",
-    end="ln_f",
-)
+    positions="wpe", end="ln_f",
+)  # fmt: skip
 _LLAMA = TrunkPaths(
-    "embed_tokens",
-    "layers",
-    (
-        BlockPaths(
-            "self_attn",
-            "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
-            "self_attn.o_proj",
-            "input_layernorm post_attention_layernorm",
-            "mlp.gate_proj mlp.up_proj mlp.down_proj",
-            "mlp.act_fn",
-            "mlp.act_fn",
-        ),
-    ),
+    "embed_tokens", "layers",
+    (BlockPaths("self_attn", "self_attn.q_proj self_attn.k_proj self_attn.v_proj", "self_attn.o_proj",
+                "input_layernorm post_attention_layernorm", "mlp.gate_proj mlp.up_proj mlp.down_proj",
+                "mlp.act_fn", "mlp.act_fn"),),
     end="norm",
-)
+)  # fmt: skip
 _BERT = TrunkPaths(
-    "embeddings.word_embeddings embeddings.token_type_embeddings",
-    "encoder.layer",
-    (
-        BlockPaths(
-            "attention.self",
-            "attention.self.query attention.self.key attention.self.value",
-            "attention.output.dense",
-            "attention.output.LayerNorm output.LayerNorm",
-            "intermediate.dense output.dense",
-            "intermediate.intermediate_act_fn",
-        ),
-    ),
-    positions="embeddings.position_embeddings",
-    begin="embeddings.LayerNorm",
-    post_norm=True,
-)
+    "embeddings.word_embeddings embeddings.token_type_embeddings", "encoder.layer",
+    (BlockPaths("attention.self", "attention.self.query attention.self.key attention.self.value",
+                "attention.output.dense", "attention.output.LayerNorm output.LayerNorm",
+                "intermediate.dense output.dense", "intermediate.intermediate_act_fn"),),
+    positions="embeddings.position_embeddings", begin="embeddings.LayerNorm", post_norm=True,
+)  # fmt: skip
 _DISTILBERT = TrunkPaths(
-    "embeddings.word_embeddings",
-    "transformer.layer",
-    (
-        BlockPaths(
-            "attention",
-            "attention.q_lin attention.k_lin attention.v_lin",
-            "attention.out_lin",
-            "sa_layer_norm output_layer_norm",
-            "ffn.lin1 ffn.lin2",
-            "ffn.activation",
-        ),
-    ),
-    positions="embeddings.position_embeddings",
-    begin="embeddings.LayerNorm",
-    post_norm=True,
-)
+    "embeddings.word_embeddings", "transformer.layer",
+    (BlockPaths("attention", "attention.q_lin attention.k_lin attention.v_lin", "attention.out_lin",
+                "sa_layer_norm output_layer_norm", "ffn.lin1 ffn.lin2", "ffn.activation"),),
+    positions="embeddings.position_embeddings", begin="embeddings.LayerNorm", post_norm=True,
+)  # fmt: skip
 _VIT = TrunkPaths(
-    "embeddings.patch_embeddings.projection",
-    "layers encoder.layer",
-    (
-        BlockPaths(
-            "attention",
-            "attention.q_proj attention.k_proj attention.v_proj",
-            "attention.o_proj",
-            _VIT_NORMS,
-            "mlp.fc1 mlp.fc2",
-            "mlp.activation_fn",
-        ),
-        BlockPaths(  # transformers 4
-            "attention",
-            "attention.attention.query attention.attention.key attention.attention.value",
-            "attention.output.dense",
-            _VIT_NORMS,
-            "intermediate.dense output.dense",
-            "intermediate.intermediate_act_fn",
-        ),
-    ),
+    "embeddings.patch_embeddings.projection", "layers encoder.layer",
+    (BlockPaths("attention", "attention.q_proj attention.k_proj attention.v_proj", "attention.o_proj",
+                "layernorm_before layernorm_after", "mlp.fc1 mlp.fc2", "mlp.activation_fn"),
+     BlockPaths("attention",  # transformers 4
+                "attention.attention.query attention.attention.key attention.attention.value",
+                "attention.output.dense", "layernorm_before layernorm_after", "intermediate.dense output.dense",
+                "intermediate.intermediate_act_fn")),
     positions="embeddings.position_embeddings",
-    tokens="embeddings.distillation_token embeddings.cls_token",
-    end="layernorm",
-)
+    tokens="embeddings.distillation_token embeddings.cls_token", end="layernorm",
+)  # fmt: skip
 FAMILIES: dict[str, TrunkPaths] = {
-    "GPT2Model": _GPT2,
-    "LlamaModel": _LLAMA,
-    "MistralModel": _LLAMA,
-    "BertModel": _BERT,
-    "RobertaModel": _BERT,
-    "XLMRobertaModel": _BERT,
-    "DistilBertModel": _DISTILBERT,
-    "ViTModel": _VIT,
-    "DeiTModel": _VIT,
-}
+    "GPT2Model": _GPT2, "LlamaModel": _LLAMA, "MistralModel": _LLAMA, "BertModel": _BERT, "RobertaModel": _BERT,
+    "XLMRobertaModel": _BERT, "DistilBertModel": _DISTILBERT, "ViTModel": _VIT, "DeiTModel": _VIT,
+}  # fmt: skip
 
 
 def trunk(builder: Builder, path: str) -> list[Piece]:
@@ -218,6 +163,15 @@ def trunk(builder: Builder, path: str) -> list[Piece]:
     for i, block in enumerate(_at(model, where)):
         pieces += _block(builder, f"{dot}{where}.{i}", block, family, model.config)
     return [*pieces, *builder.norm(f"{dot}{family.end}")] if family.end else pieces
+
+
+def pooled(builder: Builder, path: str) -> list[Piece]:
+    """A bare model's pooler on its first token; nothing where it has none."""
+    pooler, at = getattr(builder.model.get_submodule(path), "pooler", None), f"{path}.pooler" if path else "pooler"
+    if pooler is None:
+        return []
+    dense = builder.dense(builder.matrix(f"{at}.dense"))
+    return [builder.pool("cls"), dense, builder.activate(pooler.activation, at)]
 
 
 def _at(module: Any, path: str) -> Any:
@@ -260,9 +214,7 @@ def _block(builder: Builder, path: str, block: Any, family: TrunkPaths, config: 
     bends = at.bends or at.function.rpartition(".")[0]
     mlp = builder.mlp([f"{path}.{name}" for name in at.mlp.split()], _at(block, at.function), f"{path}.{bends}")
     norms = [builder.norm(f"{path}.{name}") for name in at.norms.split()]
-    if family.post_norm:
-        return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
-    return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
+    return _in_stream(attention, mlp, norms, after=family.post_norm)
 
 
 def _positions(builder: Builder, path: str, table: Any) -> Piece:
@@ -282,17 +234,13 @@ class HeadPath:
     layers: tuple[str, ...]  # paths, or names of activations in brackets
 
 
+_ROBERTA = HeadPath("roberta", "cls", ("classifier.dense", "(tanh)", "classifier.out_proj"))
 HEADS: dict[str, HeadPath] = {
     "GPT2ForSequenceClassification": HeadPath("transformer", "last", ("score",)),
     "LlamaForSequenceClassification": HeadPath("model", "last", ("score",)),
     "MistralForSequenceClassification": HeadPath("model", "last", ("score",)),
     "BertForSequenceClassification": HeadPath("bert", "cls", ("bert.pooler.dense", "(tanh)", "classifier")),
-    "RobertaForSequenceClassification": HeadPath(
-        "roberta", "cls", ("classifier.dense", "(tanh)", "classifier.out_proj")
-    ),
-    "XLMRobertaForSequenceClassification": HeadPath(
-        "roberta", "cls", ("classifier.dense", "(tanh)", "classifier.out_proj")
-    ),
+    **dict.fromkeys(("RobertaForSequenceClassification", "XLMRobertaForSequenceClassification"), _ROBERTA),
     "DistilBertForSequenceClassification": HeadPath("distilbert", "cls", ("pre_classifier", "(relu)", "classifier")),
     "ViTForImageClassification": HeadPath("vit", "cls", ("classifier",)),
     "DeiTForImageClassification": HeadPath("deit", "cls", ("classifier",)),
@@ -320,12 +268,7 @@ def read_known(builder: Builder) -> tuple[list[Piece], int | None]:
     model: Any = builder.model
     name = type(model).__name__
     if name in FAMILIES:
-        pieces = trunk(builder, "")
-        pooler = getattr(model, "pooler", None)
-        if pooler is None:
-            return pieces, None
-        act = builder.activate(pooler.activation, "pooler")
-        return [*pieces, builder.pool("cls"), builder.dense(builder.matrix("pooler.dense")), act], None
+        return [*trunk(builder, ""), *pooled(builder, "")], None
     if name not in HEADS:
         return _language(builder)
     head = HEADS[name]

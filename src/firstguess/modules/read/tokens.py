@@ -14,7 +14,7 @@ from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.read import dispatch
 from firstguess.modules.read.dispatch import PASSIVE, refusal
 from firstguess.modules.read.graph import ancestors, is_aside, is_input, output, owner
-from firstguess.modules.read.huggingface import encoder, encoder_layer, is_causal, is_trunk, multihead, trunk
+from firstguess.modules.read.huggingface import encoder, is_causal, is_trunk, multihead, pooled, trunk
 from firstguess.modules.read.token_parts import (
     Attended,
     Builder,
@@ -325,7 +325,7 @@ class TokenGraph:
         if type(module) in PASSIVE and "Softmax" not in type(module).__name__:
             return v
         if is_trunk(module):
-            return self._trunk(path, module, v)
+            return self._trunk(path, v)
         if isinstance(module, _TORCH):
             return self._torch(node, path, module, v)
         if is_lookup(module) and isinstance(v, TokenSignal) and v.form == "ids":
@@ -341,22 +341,13 @@ class TokenGraph:
             raise self.builder.stop(path, refusal(module))
         return self._bend(v, module, path, type(module).__name__)
 
-    def _trunk(self, path: str, module: nn.Module, v: Value) -> Value:
+    def _trunk(self, path: str, v: Value) -> Value:
         if not isinstance(v, TokenSignal) or v.form not in ("ids", "image"):
             raise self.builder.stop(path, "gets something else than ids or images")
         self.begun = True
         tokens = TokenSignal(tuple(trunk(self.builder, path)), "tokens")
-        pooler: Any = getattr(module, "pooler", None)
-        if pooler is None:
-            return Several((tokens, None))
-        dense = self.builder.dense(self.builder.matrix(f"{path}.pooler.dense"))
-        pooled = (
-            *tokens.pieces,
-            self.builder.pool("cls"),
-            dense,
-            self.builder.activate(pooler.activation, f"{path}.pooler"),
-        )
-        return Several((tokens, TokenSignal(pooled, "vector")))
+        more = pooled(self.builder, path)
+        return Several((tokens, TokenSignal((*tokens.pieces, *more), "vector") if more else None))
 
     def _torch(self, node: fx.Node, path: str, module: nn.Module, v: Value) -> Value:
         self.begun = True
@@ -378,8 +369,7 @@ class TokenGraph:
             raise self.builder.stop(path, _NOT_CAUSAL)
         if attention:
             return Several((TokenSignal((*v.pieces, multihead(self.builder, path, causal=causal)), "tokens"), None))
-        make = encoder if isinstance(module, nn.TransformerEncoder) else encoder_layer
-        return TokenSignal((*v.pieces, *make(self.builder, path, causal=causal)), "tokens")
+        return TokenSignal((*v.pieces, *encoder(self.builder, path, causal=causal)), "tokens")
 
     def _linear(self, path: str, v: Value) -> Value:
         builder, matrix = self.builder, self.builder.matrix(path)
