@@ -28,27 +28,7 @@ from firstguess.data.sources import (
 from firstguess.data.streams import as_data, batches, collect
 
 __all__ = [
-    "Batch",
-    "Classes",
-    "Data",
-    "InputMoments",
-    "Standardization",
-    "Vocabulary",
-    "ag_news",
-    "as_data",
-    "batches",
-    "blob",
-    "cifar10",
-    "cifar100",
-    "collect",
-    "digits",
-    "fashion_mnist",
-    "idx",
-    "load",
-    "mnist",
-    "npz",
-    "parquet",
-    "sequences",
-    "tiny_imagenet",
-    "two_blobs",
-]
+    "Batch", "Classes", "Data", "InputMoments", "Standardization", "Vocabulary", "ag_news", "as_data", "batches",
+    "blob", "cifar10", "cifar100", "collect", "digits", "fashion_mnist", "idx", "load", "mnist", "npz", "parquet",
+    "sequences", "tiny_imagenet", "two_blobs",
+]  # fmt: skip

@@ -38,6 +38,7 @@ class KnownSet:
     folders: tuple[str, ...]
     class_names: tuple[str, ...] | None
     files: Literal["idx", "parquet"]
+    prepared: Standardization  # wherever it is asked for by name: in [0, 1], then standardized as in the papers
     splits: tuple[str, str] = ("train", "test")
 
 
@@ -51,29 +52,24 @@ _CIFAR100 = """
     television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """  # the 100 fine labels, in their order
 KNOWN = {
-    "mnist": KnownSet("MNIST", ("mnist", "MNIST/raw"), tuple("0123456789"), "idx"),
+    "mnist": KnownSet("MNIST", ("mnist", "MNIST/raw"), tuple("0123456789"), "idx", "global"),
     "fashion_mnist": KnownSet(
-        "Fashion-MNIST",
-        ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
+        "Fashion-MNIST", ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
         ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-        "idx",
+        "idx", "global",
     ),
     "cifar10": KnownSet(
-        "CIFAR-10",
-        ("cifar10", "cifar-10"),
+        "CIFAR-10", ("cifar10", "cifar-10"),
         ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-        "parquet",
+        "parquet", "channel",
     ),
-    "cifar100": KnownSet("CIFAR-100", ("cifar100", "cifar-100"), tuple(_CIFAR100.split()), "parquet"),
-    # Its test split has no labels anywhere: "valid" is what results are reported on.
-    "tiny_imagenet": KnownSet(
-        "Tiny ImageNet",
-        ("tiny-imagenet", "tiny_imagenet", "tiny-imagenet-200"),
-        None,
-        "parquet",
+    "cifar100": KnownSet("CIFAR-100", ("cifar100", "cifar-100"), tuple(_CIFAR100.split()), "parquet", "channel"),
+    "tiny_imagenet": KnownSet(  # its test split has no labels anywhere: "valid" is what results are reported on
+        "Tiny ImageNet", ("tiny-imagenet", "tiny_imagenet", "tiny-imagenet-200"), None, "parquet", "channel",
         ("train", "valid"),
     ),
-}
+}  # fmt: skip
+PREPARED: dict[str, Standardization] = {"digits": "global", **{name: known.prepared for name, known in KNOWN.items()}}
 
 
 class SetOptions(TypedDict, total=False):
@@ -123,17 +119,6 @@ def two_blobs(n_per_class: int, d: int, *, seed: int = 0) -> Data:
     x += ((2 * y[:, None] - 1) / np.sqrt(d)).astype(np.float32)
     x.flags.writeable = False
     return Data(x, y, name=f"two_blobs(n={n}, d={d}{_seed_text(seed)})", class_names=("minus", "plus"))
-
-
-# How data sets are prepared, wherever they are asked for by name: in [0, 1], then standardized as in the papers.
-PREPARED: dict[str, Standardization] = {
-    "digits": "global",
-    "mnist": "global",
-    "fashion_mnist": "global",
-    "cifar10": "channel",
-    "cifar100": "channel",
-    "tiny_imagenet": "channel",
-}
 
 
 def digits(*, standardize: Standardization | None = None) -> Data:
@@ -361,17 +346,12 @@ def _seed_text(seed: int) -> str:
 # --------------------------------------------------------------------------------------------------------------
 # The text form of data, as the shell takes it: `mnist:even-odd`, `blob:n=2000,d=3072`, `folder/file.parquet`.
 
-# name -> (numbers it takes, whether it has files with a split)
-_NAMES: dict[str, tuple[dict[str, int], bool]] = {
-    "blob": ({"n": 2000, "d": 1000, "seed": 0}, False),
-    "two_blobs": ({"n": 1000, "d": 1000, "seed": 0}, False),
-    "digits": ({}, False),
-    "mnist": ({}, True),
-    "fashion_mnist": ({}, True),
-    "cifar10": ({}, True),
-    "cifar100": ({}, True),
-    "tiny-imagenet": ({}, True),
-    "ag-news": ({"length": 32, "words": 20_000}, True),
+_NAMES: dict[str, dict[str, int]] = {  # the numbers that each takes
+    "blob": {"n": 2000, "d": 1000, "seed": 0},
+    "two_blobs": {"n": 1000, "d": 1000, "seed": 0},
+    "digits": {},
+    **{name.replace("tiny_", "tiny-"): {} for name in KNOWN},
+    "ag-news": {"length": 32, "words": 20_000},
 }
 _FILES = "a .npz or .npy file of NumPy, a .parquet file of images, a folder of IDX or parquet files"
 _SPLITS = ("train", "test", "validation", "valid")
@@ -421,7 +401,7 @@ def load(
     name, _, rest = spec.partition(":")
     name = "tiny-imagenet" if name == "tiny_imagenet" else name  # as its function is called
     if name in _NAMES:
-        numbers, has_files = _NAMES[name]
+        numbers, has_files = _NAMES[name], name not in ("blob", "two_blobs", "digits")
         how = standardize or PREPARED.get(name.replace("-", "_"), "none")
         split, classes, given = _options(spec, rest, tuple(numbers), splits=has_files)
         if name in ("blob", "two_blobs"):

@@ -40,17 +40,9 @@ class Logits(Record, Shown):
     """
 
     _also = (
-        "points",
-        "classes",
-        "favoured",
-        "shares",
-        "centers",
-        "spread",
-        "offset",
-        "margin_spread",
-        "distance",
+        "points", "classes", "favoured", "shares", "centers", "spread", "offset", "margin_spread", "distance",
         "gaussian_share",
-    )
+    )  # fmt: skip
     _apart = ("values",)
 
     values: FloatArray

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -263,7 +264,7 @@ class DescriptionTrainer:
             if step == 0:
                 _all_reached(trained)
             if step in places:
-                norms = _norms(trained, len(members))
+                norms = gradient_norms(trained, len(members))
                 for i in tuple(alive):
                     logits = self._evaluated(models[i], self._x)
                     held = logits[n:] if len(logits) > n else None
@@ -352,10 +353,10 @@ def _all_reached(parameters: Sequence[nn.Parameter]) -> None:
         )
 
 
-def _norms(parameters: Sequence[nn.Parameter], members: int) -> list[float]:
-    """The norm of each member's gradient."""
+def gradient_norms(parameters: Iterable[nn.Parameter], members: int = 1) -> list[float]:
+    """The norm of each member's gradient, of parameters that are stacked; NaN where there is none."""
     squares = [p.grad.double().square().view(members, -1).sum(1) for p in parameters if p.grad is not None]
-    return torch.stack(squares).sum(0).sqrt().tolist()
+    return torch.stack(squares).sum(0).sqrt().tolist() if squares else [math.nan] * members
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
+from firstguess.ensemble.training_engine import gradient_norms
 from firstguess.modules.call_model import Labelled
 from firstguess.modules.members.initializers import RUNNING_NORMS
 from firstguess.modules.outputs import LogitCaller, Pick, by_class
@@ -391,8 +392,7 @@ class SingleMember:
 
     def norms(self) -> list[float]:
         """Norm of the gradient."""
-        squares = [p.grad.double().square().sum() for p in self._parameters if p.grad is not None]
-        return [math.sqrt(float(torch.stack(squares).sum())) if squares else math.nan]
+        return gradient_norms(self._parameters)
 
     def step(self) -> None:
         """Step down the gradient."""

@@ -178,12 +178,11 @@ def _forward(
             return
         if (sums := recorder.powers(spec, x, mask)) is not None:
             powers[name] = sums
-        if mask is not None and x.ndim > 2 and x.shape[:2] == mask.shape:
-            if recorder.node == "position":
-                found[name] = masked_sums(x, mask.to(x.device))
-                masked.add(name)
-                return
-            x = x[mask.to(x.device)]
+        x, keep = recorder.kept(x, mask)
+        if keep is not None:
+            found[name] = masked_sums(x, keep)
+            masked.add(name)
+            return
         points = matrix(x, spec.channel, recorder.node)
         found[name] = (*plain_sums(points), torch.tensor([float(len(points))]))
 

@@ -102,24 +102,12 @@ def train(
     >>> r.largest.draws.shape == (4, len(r.steps)), bool(r.loss.mean[-1] < r.loss.mean[0])
     (True, True)
     """
-    options: dict[str, Any] = {
-        "lr": lr,
-        "batch": batch,
-        "epochs": epochs,
-        "steps": steps,
-        "optimizer": optimizer,
-        "loss": loss,
-        "weight_decay": weight_decay,
-        "seed": seed,
-        "inits": inits,
-        "start": start,
-        "level": level,
-        "store": store,
-        "progress": progress,
-        "classes": classes,
-    }
     known = settled(more)
-    options["threads"] = known.pop("threads", None)
+    options: dict[str, Any] = {
+        "lr": lr, "batch": batch, "epochs": epochs, "steps": steps, "optimizer": optimizer, "loss": loss,
+        "weight_decay": weight_decay, "seed": seed, "inits": inits, "start": start, "level": level, "store": store,
+        "progress": progress, "classes": classes, "threads": known.pop("threads", None),
+    }  # fmt: skip
     what = named(what)
     if isinstance(what, Network | str):
         from firstguess.ensemble.training_engine import train_description

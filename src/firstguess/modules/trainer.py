@@ -23,6 +23,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.text import brief as short_time
 from firstguess.base.threads import cores
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
+from firstguess.ensemble.training_engine import gradient_norms
 from firstguess.ensemble.training_loop import Observe
 from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
 from firstguess.modules.guard import IsolatedRandomness, differentiable, own_copy, restored
@@ -88,8 +89,7 @@ class StackedMembers:
 
     def norms(self) -> list[float]:
         """Norms of the gradients."""
-        squares = [p.grad.flatten(1).double().square().sum(1) for p in self.parameters.values() if p.grad is not None]
-        return torch.stack(squares).sum(0).sqrt().tolist()
+        return gradient_norms(self.parameters.values(), len(self._rows))
 
     def step(self) -> None:
         """Step down the gradients."""

@@ -28,6 +28,7 @@ from firstguess.modules.members import weight_statistics
 from firstguess.modules.members.sources import Mode
 from firstguess.modules.outputs import Pick
 from firstguess.modules.read.read import read
+from firstguess.modules.repair import check_instance
 from firstguess.network.network import Network
 from firstguess.theory.training.curves import FAVOURED, OTHERS, looked_at
 from firstguess.theory.training.problem import Schedule, level_of
@@ -115,13 +116,7 @@ class Watch(Shown):
         log_all: bool = False,
         predict_seconds: float = 20.0,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise InvalidInput(
-                "a model, an instance of nn.Module",
-                got=type(model).__name__,
-                where="Watch(model)",
-                hint="fg.Watch(model, loader): the model comes first",
-            )
+        check_instance(model, "Watch")
         checks.choice(mode, ("train", "eval"), "Watch(mode)", "mode")
         checks.within(cost, "a share of the training's time", "Watch(cost)", "cost=0.02", infinite=True, optional=True)
         if log is not None and not callable(log):

@@ -422,13 +422,17 @@ class LayerRecorder:
         """Central sums of a layer's output; None where they are not asked for."""
         if spec.name not in self._shapes:
             return None
-        if keep is not None and x.ndim > 2 and x.shape[:2] == keep.shape:
-            keep = keep.to(x.device)
-            if self.node == "position":
-                kept = keep[:, :, None].expand(*keep.shape, x[0, 0].numel()).flatten(1)
-                return central_sums(x.flatten(1), kept)
-            x = x[keep]
+        x, keep = self.kept(x, keep)
+        if keep is not None:
+            return central_sums(x.flatten(1), keep[:, :, None].expand(*keep.shape, x[0, 0].numel()).flatten(1))
         return central_sums(matrix(x, spec.channel, self.node))
+
+    def kept(self, x: torch.Tensor, keep: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What of (samples, tokens, …) is summed: only tokens that are no padding; units by position need the mask."""
+        if keep is None or x.ndim < 3 or x.shape[:2] != keep.shape:
+            return x, None
+        keep = keep.to(x.device)
+        return (x, keep) if self.node == "position" else (x[keep], None)
 
     def shape(self, name: str, powers: torch.Tensor | NDArray[np.float64] | None) -> None:
         """A layer's `powers` over a batch."""
@@ -438,13 +442,10 @@ class LayerRecorder:
 
     def _sums(self, spec: Spec, x: torch.Tensor) -> BatchSums | None:
         """None if a value is not finite."""
-        keep = self._mask
-        if keep is not None and x.ndim > 2 and x.shape[:2] == keep.shape:
-            keep = keep.to(x.device)
-            if self.node == "position":
-                ref, first, second, count = doubles(*masked_sums(x, keep))
-                return BatchSums.shifted(ref, first, second, count)
-            x = x[keep]
+        x, keep = self.kept(x, self._mask)
+        if keep is not None:
+            ref, first, second, count = doubles(*masked_sums(x, keep))
+            return BatchSums.shifted(ref, first, second, count)
         if self.node == "position" and not self._by_node and spec.name not in self._orders:
             self._orders[spec.name] = memory_order(x)
         order = self._orders.get(spec.name)

@@ -218,8 +218,8 @@ def function(node: fx.Node, context: ReadContext, after: tuple[int, ...] | None)
     target: Any = node.target
     if target in _SHAPING:
         return _shaping(call, function_name(node), context, after)
-    if (arithmetic := _arithmetic(call)) is not None:
-        return arithmetic
+    if (found := arithmetic(call)) is not None:
+        return found
     if target in _ATTENTION:
         return ReadResult(why="a product of signals, as in attention, has no closed form here")
     if target is operator.getitem:
@@ -276,7 +276,7 @@ def _is_batch(size: Any) -> bool:
     return whole.args[1:] == (("shape",) if whole.target is getattr else ()) and whole.target in (getattr, "size")
 
 
-def _arithmetic(call: Call) -> ReadResult | None:
+def arithmetic(call: Call) -> ReadResult | None:
     """Scalars times and plus the signal."""
     target: Any = call.target
     if target in (operator.neg, torch.neg, "neg"):
@@ -371,6 +371,15 @@ class Estimate:
     @property
     def standard_error(self) -> float:
         return 0.0 if self.weight.gain is not None else self.fan_in * self.weight.standard_error
+
+    @property
+    def odd(self) -> str:
+        """Why weights and biases have a distribution that a description does not say; "" if it does."""
+        if self.weight.off_centre and self.weight.constant != 0.0:
+            return "its weights have a mean other than 0, which the theory does not cover"
+        if self.bias is not None and self.bias.constant is None and self.bias.off_centre:
+            return "its biases have a mean other than 0 and differ, which the theory does not cover"
+        return ""
 
     def choose(self, favourites: Sequence[str]) -> tuple[str, float]:
         """(rule, σw²): the one value that all fitting rules share, else that of the favourite, else the estimate."""
@@ -492,7 +501,8 @@ class Modules:
         rule, weight_var = found.choose(self.favourites) if found.weight.constant is None else ("zero", 0.0)
         bias_var = found.bias_var()
         units, orthogonal = int(weight.shape[0]), found.weight.gain is not None
-        weights = RandomWeights(weight_var, bias_var, units, orthogonal, _odd_distribution(found, weight_var, bias_var))
+        zero = _ZERO if weight_var == 0.0 == bias_var else ""
+        weights = RandomWeights(weight_var, bias_var, units, orthogonal, found.odd or zero)
         meaning = say(module, replace(context, weights=weights))
         if meaning.why:
             return replace(meaning, zero=meaning.why == _ZERO and not constant)
@@ -508,15 +518,6 @@ class Modules:
 
 def _weighted(kind: type[Layer] | None) -> bool:
     return kind is not None and kind.weighted
-
-
-def _odd_distribution(found: Estimate, weight_var: float, bias_var: float) -> str:
-    """Why weights and biases have a distribution that a description does not say; "" if it does."""
-    if found.weight.off_centre and found.weight.constant != 0.0:
-        return "its weights have a mean other than 0, which the theory does not cover"
-    if found.bias is not None and found.bias.constant is None and found.bias.off_centre:
-        return "its biases have a mean other than 0 and differ, which the theory does not cover"
-    return _ZERO if weight_var == 0.0 == bias_var else ""
 
 
 def _with_constants(norm: ReadResult, what: str, context: ReadContext) -> ReadResult:

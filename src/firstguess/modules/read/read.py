@@ -349,22 +349,21 @@ class _Filled:
         return nn.Sequential(*(place.layer.module(place, self) for place in places))
 
 
-def disagreement(
-    model: nn.Module,
+def compared(
+    builder: Builder,
     pieces: Sequence[Piece],
     inputs: torch.Tensor,
-    call: Callable[[nn.Module, torch.Tensor], Any],
-    *,
+    call: Callable[[nn.Module, torch.Tensor], torch.Tensor],
     classes: int | None,
-    norms: set[str],
     ending: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> str:
-    """Where the description with the model's weights gives other outputs than the model, in words; "": nowhere.
+) -> GraphReading:
+    """The reading of all pieces, unless the description with the model's weights gives other outputs than the model.
 
     `call` gives the model's outputs (1, …, classes) for one input; `classes` None: they are tokens or nodes, without a
     head. Twice: with the weights as they are drawn, where ε counts, and with larger ones and all biases, where
     attention is far from uniform. `ending`: what the model does to logits. Nothing of the model is changed.
     """
+    model, said = builder.model, ""
     one = copy.deepcopy(model).eval().requires_grad_(False)
     small = sum(p.numel() for p in one.parameters()) < _LARGE
     one = one.double() if small else one.float()
@@ -372,16 +371,24 @@ def disagreement(
     with IsolatedRandomness(0), torch.no_grad():
         for larger in (False, True):
             if larger:
-                _enlarge(one, norms)
+                _enlarge(one, builder.norms)
             try:
-                said = _apart(one, pieces, given, call, classes, ending)
+                said = said or _apart(one, pieces, given, call, classes, ending)
             except FirstguessError as error:
                 said = f"the description does not fit the model: {error}"
             except Exception as error:  # of a model that does not take these inputs, or a shape that does not fit
                 said = f"it could not be compared with its description ({type(error).__name__}: {error})"
-            if said:
-                return said.splitlines()[0]
-    return ""
+    parts = tuple(part for piece in pieces for part in piece.parts)
+    notes = list(dict.fromkeys(builder.notes))
+    said = said.partition("\n")[0] or _shared(model, pieces)
+    if said:
+        return GraphReading([], parts, (Unread("", type(model).__name__, said),), notes)
+    if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()):
+        notes.append(DROPOUT)
+    notes.append(
+        f"with the same weights the description gives the model's own outputs: compared on {len(inputs)} inputs"
+    )
+    return GraphReading([tuple(piece.layer for piece in pieces)], parts, (), notes)
 
 
 def _enlarge(model: nn.Module, norms: set[str]) -> None:
@@ -431,7 +438,6 @@ def _apart(
 
 
 _ROWS, _TOKENS = 3, 9  # that a model and its description are compared on
-_CHECKED = "with the same weights the description gives the model's own outputs: compared on {} inputs"
 
 
 def token_parameters(model: nn.Module) -> Iterator[str]:
@@ -470,8 +476,7 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     def call(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return outputs(m(x) if padding is None else m(x, attention_mask=(x != padding).long()))
 
-    said = disagreement(model, pieces, inputs, call, classes=classes, norms=builder.norms)
-    return finished(model, pieces, builder, said, len(inputs))
+    return compared(builder, pieces, inputs, call, classes)
 
 
 def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading | None:
@@ -498,23 +503,7 @@ def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     except Stop as stop:
         return stopped(stop, builder) if walk.begun else None
     inputs = _varied(inputs, getattr(pieces[0].check, "vocabulary", 0), None)
-    said = disagreement(
-        model, pieces, inputs, lambda m, x: outputs(m(x)), classes=classes, norms=builder.norms, ending=walk.ending
-    )
-    return finished(model, pieces, builder, said, len(inputs))
-
-
-def finished(model: nn.Module, pieces: Sequence[Piece], builder: Builder, said: str, rows: int) -> GraphReading:
-    """The reading of all pieces; `said` is why it does not hold."""
-    parts = tuple(part for piece in pieces for part in piece.parts)
-    notes = list(dict.fromkeys(builder.notes))
-    said = said or _shared(model, pieces)
-    if said:
-        return GraphReading([], parts, (Unread("", type(model).__name__, said),), notes)
-    if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()):
-        notes.append(DROPOUT)
-    notes.append(_CHECKED.format(rows))
-    return GraphReading([tuple(piece.layer for piece in pieces)], parts, (), notes)
+    return compared(builder, pieces, inputs, lambda m, x: outputs(m(x)), classes, walk.ending)
 
 
 def _shared(model: nn.Module, pieces: Sequence[Piece]) -> str:

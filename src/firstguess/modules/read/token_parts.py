@@ -250,22 +250,17 @@ class Laws:
         bias = None if matrix.bias is None else self.numbers(matrix.bias.name, matrix.path)
         shape = self.model.get_parameter(matrix.weight.name).shape
         shape = torch.Size([shape[1], shape[0]]) if matrix.weight.transposed else shape
-        if weight.constant is not None:
-            raise stop(self.model, matrix.path, f"its weights all start with {weight.constant:g}")
-        if weight.off_centre or (bias is not None and bias.constant is None and bias.off_centre):
-            raise stop(
-                self.model,
-                matrix.path,
-                "its weights or biases have a mean other than 0, which the theory does not cover",
-            )
-        if bias is not None and bias.constant not in (None, 0.0):
-            raise stop(
-                self.model, matrix.path, f"its biases start with {bias.constant:g}: a description has 0 or random ones"
-            )
         known = self._modules.estimates
         if matrix.weight.name not in known or known[matrix.weight.name].weight is not weight:
             known[matrix.weight.name] = estimate(weight, bias, shape, self._modules.init)
         found = known[matrix.weight.name]
+        why = found.odd
+        if weight.constant is not None:
+            why = f"its weights all start with {weight.constant:g}"
+        elif bias is not None and bias.constant not in (None, 0.0):
+            why = f"its biases start with {bias.constant:g}: a description has 0 or random ones"
+        if why:
+            raise stop(self.model, matrix.path, why)
         rule, value = found.choose(favourites(known.values()))
         if rule == "measured":
             value = found.fan_in * self._sizes[matrix.weight.name]

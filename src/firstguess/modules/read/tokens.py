@@ -31,6 +31,7 @@ from firstguess.modules.read.token_parts import (
     residual,
 )
 from firstguess.modules.read.tracing import OneInput, Values, path_of
+from firstguess.network.layer import Call
 from firstguess.network.layers import Gated, Positions, Scale
 from firstguess.network.layers.embed import waves
 
@@ -527,12 +528,9 @@ class TokenGraph:
         number = next((a for a in node.args if not isinstance(a, fx.Node)), None)
         if isinstance(v, (Scores, DenseView)) and isinstance(number, (int, float)):
             return v  # of the logits: the comparison with the model says whether it is the right one
-        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector") and isinstance(number, (int, float)):
-            divided = "div" in dispatch.function_name(node)
-            if divided and isinstance(node.args[0], fx.Node):
-                return TokenSignal((*v.pieces, plain(Scale(1.0 / number))), v.form)
-            if not divided:
-                return TokenSignal((*v.pieces, plain(Scale(float(number)))), v.form)
+        found = dispatch.arithmetic(Call(node.target, node.args, node.kwargs))
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector") and found is not None:
+            return TokenSignal((*v.pieces, *map(plain, found.layers)), v.form)
         raise _stop(node, "a product with something that a description does not have there")
 
     def _gated(self, node: fx.Node, one: Value, other: Value) -> Value:
