@@ -67,6 +67,15 @@ def test_every_public_name_resolves() -> None:
     assert fg.__version__
 
 
+def test_every_name_of_the_watch_resolves() -> None:
+    from firstguess import watch
+
+    pytest.importorskip("lightning")
+    pytest.importorskip("transformers")
+    assert all(getattr(watch, name).__name__ == name for name in watch.__all__)
+    assert watch.EarlyEvaluation is fg.EarlyEvaluation
+
+
 def test_names_of_earlier_versions_keep_working() -> None:
     for name in OLD.split():
         assert getattr(fg, name) is not None

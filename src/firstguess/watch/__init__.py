@@ -20,19 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["EarlyEvaluation", "LightningWatch", "TransformersWatch", "Watch", "WatchedTraining"]
 
-_HOMES = {
-    "EarlyEvaluation": "watched",
-    "LightningWatch": "lightning_callback",
-    "TransformersWatch": "transformers_callback",
-    "Watch": "loop",
-    "WatchedTraining": "watched",
-}
+_HOMES = {"LightningWatch": "lightning_callback", "TransformersWatch": "transformers_callback", "Watch": "loop"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'seen')}"), name)
     globals()[name] = value
     return value
 

@@ -166,7 +166,7 @@ class WatchedTraining(Followed, Record, Shown):
         return np.array([look.gamma for look in self.looks])
 
     @property
-    def curves(self) -> Curves:
+    def curves(self) -> Curves:  # pyright: ignore[reportIncompatibleVariableOverride] - made of looks, not kept
         """Largest share, accuracy and loss, as predicted and real training have them; NaN where labels are needed."""
         if self.labels is None:
             largest = Curve(self.steps, self.shares.max(axis=1)[None])
