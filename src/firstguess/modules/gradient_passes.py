@@ -20,7 +20,7 @@ from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGH
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.modules.autograd_graph import Backbone, backbone
 from firstguess.modules.call_model import first_forward, mask_of, part
-from firstguess.modules.guard import differentiable, restored
+from firstguess.modules.guard import differentiable, hooked, restored
 from firstguess.modules.hooks.session import Finder, Hooks, Spec, look
 from firstguess.modules.members.initializers import BATCH_NORMS, is_hugging_face_conv1d, is_lookup, is_weighted
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, classes_of
@@ -379,12 +379,8 @@ class Passes:
         known = list(model.parameters()) if len(self._batches) == 1 else []
         for parameter in known:
             parameter.requires_grad_(parameter.is_floating_point())
-        hooks = [p.register_post_accumulate_grad_hook(take) for p in known if p.requires_grad]
-        try:
+        with hooked(p.register_post_accumulate_grad_hook(take) for p in known if p.requires_grad):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def _enter(self, name: str, module: nn.Module, tensor: torch.Tensor | None) -> None:
         """Keep what dense layers and convolutions get; of others only the output's gradient is used."""

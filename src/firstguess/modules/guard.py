@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
@@ -96,6 +96,17 @@ class IsolatedRandomness:
     def __exit__(self, *_: object) -> None:
         for restore, state in self.saved:
             restore(state)
+
+
+@contextmanager
+def hooked(handles: Iterable[Any]) -> Generator[None]:
+    """Hooks that are removed at the end, whatever happens."""
+    kept = list(handles)
+    try:
+        yield
+    finally:
+        for handle in kept:
+            handle.remove()
 
 
 @contextmanager

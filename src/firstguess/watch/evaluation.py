@@ -22,7 +22,7 @@ from firstguess.base.text import spaced
 from firstguess.data import Batch, collect, load
 from firstguess.data.dataset import whole_number
 from firstguess.modules.call_model import mask_of
-from firstguess.modules.guard import IsolatedRandomness
+from firstguess.modules.guard import IsolatedRandomness, hooked
 from firstguess.modules.hooks.accumulators import Blocks, LayerMoments, logit_sums
 from firstguess.modules.hooks.session import examined, look
 from firstguess.modules.members.sources import Mode, unwrapped_in_mode
@@ -176,12 +176,8 @@ def _entering(model: nn.Module) -> Generator[_LastHidden]:
     seen = _LastHidden()
     weighted = [one for one in model.modules() if next(one.parameters(recurse=False), None) is not None]
     linear = [one for one in weighted if isinstance(one, nn.Linear)] if len(weighted) > 1 else []
-    handles = [one.register_forward_pre_hook(seen.see) for one in linear]
-    try:
+    with hooked(one.register_forward_pre_hook(seen.see) for one in linear):
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def check_whole(model: nn.Module) -> None:

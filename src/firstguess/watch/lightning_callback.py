@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from firstguess.base.checks import optional
 from firstguess.base.errors import InvalidInput
 from firstguess.watch.loop import Watch
 from firstguess.watch.seen import WatchedTraining
@@ -14,15 +15,7 @@ else:
     try:
         from lightning.pytorch import Callback
     except ImportError:
-        try:
-            from pytorch_lightning import Callback
-        except ImportError as error:
-            raise InvalidInput(
-                "Lightning, whose Trainer this is a callback of",
-                got="no such module",
-                where="firstguess.watch.LightningWatch",
-                hint="pip install 'firstguess[lightning]'",
-            ) from error
+        Callback = optional("pytorch_lightning", "lightning", "firstguess.watch.LightningWatch").Callback
 
 
 class LightningWatch(Callback):

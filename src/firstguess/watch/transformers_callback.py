@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from firstguess.base.checks import optional
 from firstguess.base.errors import InvalidInput
 from firstguess.watch.loop import Watch
 from firstguess.watch.seen import WatchedTraining
@@ -11,15 +12,7 @@ from firstguess.watch.seen import WatchedTraining
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 else:
-    try:
-        from transformers import TrainerCallback
-    except ImportError as error:
-        raise InvalidInput(
-            "Transformers, whose Trainer this is a callback of",
-            got="no such module",
-            where="firstguess.watch.TransformersWatch",
-            hint="pip install 'firstguess[transformers]'",
-        ) from error
+    TrainerCallback = optional("transformers", "transformers", "firstguess.watch.TransformersWatch").TrainerCallback
 
 
 class TransformersWatch(TrainerCallback):

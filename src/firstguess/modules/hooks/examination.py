@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from firstguess.base.errors import FirstguessError
 from firstguess.data import Batch
 from firstguess.modules.call_model import leaves
+from firstguess.modules.guard import hooked
 from firstguess.modules.hooks.session import SURE, Snapshot, fresh_norms, look
 from firstguess.modules.members.initializers import is_lookup, is_weighted
 from firstguess.modules.members.weight_statistics import sampled
@@ -205,12 +206,8 @@ def watched(model: nn.Module) -> Generator[Operations]:
         leaf = not any(True for _ in module.children())
         handles.append(module.register_forward_pre_hook(_enter(ops, name), with_kwargs=True))
         handles.append(module.register_forward_hook(_leave(ops, name, leaf=leaf), always_call=True))
-    try:
-        with _Dispatch(ops), _Calls(ops):
-            yield ops
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(handles), _Dispatch(ops), _Calls(ops):
+        yield ops
 
 
 def _enter(ops: Operations, name: str) -> Callable[..., None]:

@@ -19,6 +19,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_statistics import Finding, FindingKind
+from firstguess.modules.guard import hooked
 
 Init: TypeAlias = "str | tuple[float, float] | Callable[[nn.Module], Any] | None"
 
@@ -534,13 +535,11 @@ def head_of(model: nn.Module, logits: Callable[[nn.Module], torch.Tensor]) -> se
 
     hooks = [m.register_forward_hook(mark) for m in model.modules() if _is_layer(m)]
     try:
-        with torch.enable_grad():
+        with hooked(hooks), torch.enable_grad():
             for parameter, _ in before:
                 parameter.requires_grad_(True)
             return _walk(logits(model).grad_fn, marks, names)
     finally:
-        for hook in hooks:
-            hook.remove()
         for parameter, required in before:
             parameter.requires_grad_(required)
 

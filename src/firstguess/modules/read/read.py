@@ -19,7 +19,7 @@ from firstguess.ensemble.member_module import resolve
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED, Finding
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.call_model import Caller, Forward, fed, leaves, part, replaced
-from firstguess.modules.guard import IsolatedRandomness, own_copy, restored
+from firstguess.modules.guard import IsolatedRandomness, hooked, own_copy, restored
 from firstguess.modules.members.initializers import Init, is_lookup
 from firstguess.modules.members.sources import Setup, Source, is_source, named, shaped_by, source
 from firstguess.modules.read.dispatch import (
@@ -181,11 +181,8 @@ def _own_inputs(model: nn.Module, batch: Batch | None) -> tuple[Any, bool] | str
         return (None if batch is None else batch.inputs), False
     calls: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = []
     hook = model.register_forward_hook(lambda _, *call: calls.append(call), with_kwargs=True)
-    try:
-        with IsolatedRandomness(0), torch.no_grad():
-            output = Caller()(model, batch, copies=True)
-    finally:
-        hook.remove()
+    with hooked([hook]), IsolatedRandomness(0), torch.no_grad():
+        output = Caller()(model, batch, copies=True)
     if len(calls) != 1 or calls[0][2] is not output:
         return "forward= does more than call it once"
     args, kwargs, _ = calls[0]
@@ -226,7 +223,6 @@ def _wholes(model: nn.Module) -> Iterator[str]:
 
 def _called(model: nn.Module, batch: Batch) -> list[tuple[str, int | None]]:
     seen: list[tuple[str, int | None]] = []
-    hooks: list[Any] = []
 
     def noting(path: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def note(_: nn.Module, args: tuple[Any, ...]) -> None:
@@ -234,14 +230,9 @@ def _called(model: nn.Module, batch: Batch) -> list[tuple[str, int | None]]:
 
         return note
 
-    try:
-        for path in _wholes(model):
-            hooks.append(model.get_submodule(path).register_forward_pre_hook(noting(path)))
-        with IsolatedRandomness(0), torch.no_grad():
-            Caller()(model, batch, copies=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    hooks = [model.get_submodule(path).register_forward_pre_hook(noting(path)) for path in _wholes(model)]
+    with hooked(hooks), IsolatedRandomness(0), torch.no_grad():
+        Caller()(model, batch, copies=True)
     return seen
 
 
