@@ -178,7 +178,7 @@ def _forward(
             return
         if (sums := recorder.powers(spec, x, mask)) is not None:
             powers[name] = sums
-        x, keep = recorder.kept(x, mask)
+        x, keep = recorder.unpadded(x, mask)
         if keep is not None:
             found[name] = masked_sums(x, keep)
             masked.add(name)

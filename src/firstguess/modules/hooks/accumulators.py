@@ -422,12 +422,12 @@ class LayerRecorder:
         """Central sums of a layer's output; None where they are not asked for."""
         if spec.name not in self._shapes:
             return None
-        x, keep = self.kept(x, keep)
+        x, keep = self.unpadded(x, keep)
         if keep is not None:
             return central_sums(x.flatten(1), keep[:, :, None].expand(*keep.shape, x[0, 0].numel()).flatten(1))
         return central_sums(matrix(x, spec.channel, self.node))
 
-    def kept(self, x: torch.Tensor, keep: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def unpadded(self, x: torch.Tensor, keep: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """What of (samples, tokens, …) is summed: only tokens that are no padding; units by position need the mask."""
         if keep is None or x.ndim < 3 or x.shape[:2] != keep.shape:
             return x, None
@@ -442,7 +442,7 @@ class LayerRecorder:
 
     def _sums(self, spec: Spec, x: torch.Tensor) -> BatchSums | None:
         """None if a value is not finite."""
-        x, keep = self.kept(x, self._mask)
+        x, keep = self.unpadded(x, self._mask)
         if keep is not None:
             ref, first, second, count = doubles(*masked_sums(x, keep))
             return BatchSums.shifted(ref, first, second, count)
