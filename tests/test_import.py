@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -211,6 +212,6 @@ def test_an_option_that_another_verb_has_is_refused() -> None:
     x = [[0.0, 1.0], [1.0, 0.0]]
     for verb, option in ((fg.explain_guess, "scale"), (fg.measure_gradients, "node"), (fg.measure, "options")):
         with pytest.raises(fg.InvalidInput, match=f"an option of {verb.__name__}: .*but got {option}="):
-            verb("dense > relu > dense", x, **{option: None})
+            verb("dense > relu > dense", x, **cast("dict[str, Any]", {option: None}))
     with pytest.raises(fg.InvalidInput, match=r"an option of measure for this kind of network: .*but got init="):
         fg.measure("dense > relu > dense", x, init="orthogonal")
