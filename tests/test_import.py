@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -66,15 +65,6 @@ def test_every_public_name_resolves() -> None:
     for module in (fg.results, fg.errors, fg.phases):
         assert all(getattr(module, name) is getattr(fg, name) for name in dir(module))
     assert fg.__version__
-
-
-def test_every_name_of_the_watch_resolves() -> None:
-    from firstguess import watch
-
-    pytest.importorskip("lightning")
-    pytest.importorskip("transformers")
-    assert all(getattr(watch, name).__name__ == name for name in watch.__all__)
-    assert watch.EarlyEvaluation is fg.EarlyEvaluation
 
 
 def test_names_of_earlier_versions_keep_working() -> None:
@@ -212,6 +202,6 @@ def test_an_option_that_another_verb_has_is_refused() -> None:
     x = [[0.0, 1.0], [1.0, 0.0]]
     for verb, option in ((fg.explain_guess, "scale"), (fg.measure_gradients, "node"), (fg.measure, "options")):
         with pytest.raises(fg.InvalidInput, match=f"an option of {verb.__name__}: .*but got {option}="):
-            verb("dense > relu > dense", x, **cast("dict[str, Any]", {option: None}))
+            verb("dense > relu > dense", x, **{option: None})
     with pytest.raises(fg.InvalidInput, match=r"an option of measure for this kind of network: .*but got init="):
         fg.measure("dense > relu > dense", x, init="orthogonal")
