@@ -4,10 +4,13 @@
     python tests/tools/mutants.py run --work /tmp/mutants --seed 1 --count 100
 
 `map` runs the tests on a copy of the checkout that notes which test enters which block, in subprocesses too. `run`
-draws mutants: a statement of src/firstguess, all alike, and one change in it (text, types and messages stay). The tests
-that enter its block run on a second copy, those of its room and the quickest first, until `--seconds` are used up; with
-more seconds the survivors go on. What survives is for a reader: a test is missing, or the change means nothing.
+draws mutants: a statement from each of `count` equal parts of src/firstguess, and one change in it (text, types and
+messages stay). The tests that enter its block run on a second copy, those of its room and the quickest first, until
+`--seconds` are used up; with more seconds the survivors go on. What survives is for a reader: a test is missing, or
+the change means nothing.
 """
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportUnusedExpression=false
+# pyright: reportConstantRedefinition=false
 
 from __future__ import annotations
 
@@ -210,7 +213,8 @@ def draw(home: Path, seed: int, count: int) -> list[dict[str, Any]]:
     sources = {str(p.relative_to(home)): p.read_text("utf-8") for p in sorted((home / SOURCE).rglob("*.py"))}
     everything = [(file, s) for file, source in sources.items() for s in statements(ast.parse(source))]
     while len(drawn) < count:
-        file, statement = rng.choice(everything)
+        place = (len(drawn) + rng.random()) / count  # one from each part of the package, so that no room is left out
+        file, statement = everything[int(place * len(everything))]
         constants = not file.startswith(f"{SOURCE}/show")  # colours, sizes, places of labels
         kinds = defaultdict(list)
         for node in (statement, *parts(statement)):

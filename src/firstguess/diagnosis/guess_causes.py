@@ -23,7 +23,7 @@ from firstguess.diagnosis.faults.base import excess, is_notable
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import FindingKind, Members
 from firstguess.modules.call_model import fewer, first_forward
-from firstguess.modules.hooks.examination import Examination, examine
+from firstguess.modules.hooks.examination import Examination, examine, load_probes
 from firstguess.modules.hooks.session import Snapshot
 from firstguess.theory.data_bias import DataBias
 from firstguess.theory.shares.gaussian import Guesses
@@ -266,6 +266,7 @@ def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, 
 
     A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
     """
+    load_probes()
     total, count, whole = sum(batch.size for batch in batches), 16, False
     while True:
         few = list(batches) if whole else fewer(batches, count)

@@ -287,7 +287,7 @@ def measured(
     if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
         fractions, stats, inits = fractions[:1], stats[:1], 1
     ties = float(np.concatenate([part.ties for part in parts])[:inits].sum() / (inits * engine.points))
-    if inits > 1 and ties < _TIED and _one_model(fractions, stats, engine.points):
+    if inits > 1 and _one_model(fractions, stats, engine.points, ties):
         findings.append(
             Finding(
                 FindingKind.NOTHING_DRAWN,
@@ -350,13 +350,17 @@ def _first_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[ND
     return tuple(found[: int(np.append(fine, False).argmin())])
 
 
-def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], points: int) -> bool:
-    """Whether all members have the same numbers, up to float32's rounding: stacked ones are not computed alike."""
-    if not (np.isfinite(fractions).all() and np.isfinite(stats).all()):
+def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], points: int, ties: float) -> bool:
+    """Whether all members have the same numbers, up to float32's rounding: stacked ones are not computed alike.
+
+    Guesses that are ties are random in one model, too; where all are (a zero head), or no layer was recorded, nothing
+    would tell members apart.
+    """
+    if ties >= (1.0 if stats.any() else _TIED) or not (np.isfinite(fractions).all() and np.isfinite(stats).all()):
         return False
     scale = np.abs(stats).max(axis=(0, 2), keepdims=True) if stats.size else np.zeros((1, 1, 1))
     same = bool((np.abs(stats - stats[:1]) <= 1e-5 * scale).all())
-    return same and bool((np.abs(fractions - fractions[:1]) <= 1.5 / points).all())
+    return same and bool((np.abs(fractions - fractions[:1]) <= 1.5 / points + ties).all())
 
 
 def _preference(guesses: EmpiricalGuesses) -> list[Finding]:

@@ -14,7 +14,7 @@ from torch import nn
 from firstguess.data import Batch
 from firstguess.modules.call_model import fewer
 from firstguess.modules.guard import IsolatedRandomness, unwrapped
-from firstguess.modules.hooks.examination import Examination, examine
+from firstguess.modules.hooks.examination import Examination, examine, load_probes
 from firstguess.modules.hooks.session import examined
 from firstguess.modules.members.initializers import Init, rule
 from firstguess.modules.outputs import Pick
@@ -41,6 +41,7 @@ def look_into(
 
 def _within(model: nn.Module, batches: Sequence[Batch], pick: Pick, seed: int, seconds: float) -> Examination:
     total, count, taken = sum(batch.size for batch in batches), _FIRST, 0.0
+    load_probes()
     try:
         few = fewer(batches, count)
         for _ in range(2):  # the first call of a model is slower

@@ -35,7 +35,7 @@ def holds(seen: Seen) -> Iterator[Fault]:
     free = {id(p) for p in model.parameters() if p.requires_grad}
     remake = _REMAKE.format(type(given).__name__, float(given.param_groups[0]["lr"]))
     strangers = [p for key, p in held.items() if key not in mine]
-    lacking = [mine[key] for key in free if key not in held]
+    lacking = [name for key, name in mine.items() if key in free and key not in held]
     head = {f"{seen.now.head}.weight", f"{seen.now.head}.bias"}
     if (strangers and lacking) or not set(mine) & set(held) or head & set(lacking):
         yield seen.fault(
