@@ -17,7 +17,6 @@ import numpy.typing as npt
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 
-# --------------------------------------------------------------------------------------------------------------
 # Which classes to keep and which to join, decided on labels alone: images need not be decoded for it.
 
 IntArray: TypeAlias = npt.NDArray[np.int64]

@@ -26,7 +26,6 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.files import no_pipe, reads_files
 from firstguess.data.dataset import Classes, Data, IntArray, chosen, whole_number
 
-# --------------------------------------------------------------------------------------------------------------
 # IDX files, the format of MNIST and Fashion-MNIST, plain or gzipped.
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -388,7 +387,6 @@ def _damaged(error: Exception, files: list[Path]) -> InvalidInput:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Labelled texts as sequences of token ids: AG News, and any texts, with a vocabulary of their own words or bytes.
 
 

@@ -343,7 +343,6 @@ def _seed_text(seed: int) -> str:
     return "" if seed == 0 else f", seed={seed}"
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The text form of data, as the shell takes it: `mnist:even-odd`, `blob:n=2000,d=3072`, `folder/file.parquet`.
 
 _NAMES: dict[str, dict[str, int]] = {  # the numbers that each takes

@@ -278,7 +278,6 @@ def _checked(stream: Iterator[Any], points: int | None) -> Iterator[Batch]:
         raise InvalidInput("at least one point", got="an empty stream", hint="a generator can be read only once")
 
 
-# --------------------------------------------------------------------------------------------------------------
 # `as_data`: what a user hands in, as `Data`.
 
 

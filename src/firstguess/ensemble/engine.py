@@ -320,7 +320,6 @@ def _in_threads(work: Any, workers: list[Worker], failures: list[BaseException])
         raise failures[0]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The ensemble reading of networks of tokens: one member after another, as torch modules, a core each.
 
 

@@ -24,7 +24,6 @@ from firstguess.network.tensors import Place, Weights
 from firstguess.network.torch_ops import join
 from firstguess.network.walk import check_vocabulary, needs_images, needs_tokens, sequence, shapes
 
-# --------------------------------------------------------------------------------------------------------------
 # A description with every size filled in: what each layer does to a shape, checked before any long work.
 
 

@@ -198,7 +198,6 @@ class Engine(Protocol):
         ...
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Blocks of members: an ensemble that is cut into pieces for several machines, and joined from them again.
 #
 # `measure` asks here for its engine, `train` for the members it should train (`share`). Outside of `cut` and `joined`

@@ -82,15 +82,7 @@ def train_description(
         level_of(level, network.classes, labels),
         how.seed,
     )
-    settings = {
-        "network": str(network),
-        "width": width,
-        "optimizer": how.optimizer,
-        "batch": how.batch,
-        "loss": how.loss,
-        "weight_decay": how.decay,
-        "seed": how.seed,
-    }
+    settings = {"network": str(network), "width": width, **how.recorded}
     kept = None
     if store is not None:
         empty = np.zeros(0)

@@ -33,7 +33,6 @@ from firstguess.theory.training.problem import batch_size, check_decay, looks_of
 from firstguess.theory.training.runs import BIASED, NEUTRAL
 from firstguess.theory.training.schedules import rates
 
-# --------------------------------------------------------------------------------------------------------------
 # How many networks are trained, checked: learning rates of every step, looks, batches, loss.
 
 Start: TypeAlias = Literal["any", "even", "neutral", "biased"]  # "neutral" is the papers' word for "even"
@@ -59,6 +58,17 @@ class Plan:
     def steps(self) -> int:
         """The last step."""
         return int(self.looks[-1])
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What results and stores know it by; a loss of the user's by its name."""
+        loss = (
+            self.loss
+            if isinstance(self.loss, str)
+            else getattr(self.loss, "__qualname__", type(self.loss).__qualname__)
+        )
+        known = {"optimizer": self.optimizer, "batch": self.batch, "loss": loss, "weight_decay": self.decay}
+        return {**known, "seed": self.seed}
 
 
 def plan(

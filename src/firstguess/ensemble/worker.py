@@ -16,7 +16,6 @@ from firstguess.ensemble.program import Instr, Program, conditional
 from firstguess.ensemble.seeds import fill_biases, fill_weights, tie_stream
 from firstguess.network.tensors import Place, Scratch
 
-# --------------------------------------------------------------------------------------------------------------
 # What is read off tensors: unit means and variances over the data, and guesses.
 
 # A unit whose standard deviation is below this share of its mean is constant to float32.

@@ -198,25 +198,13 @@ def train_module(
     if store is not None:
         kept = member_store(store, **_dependencies(trainer, how, rates, train, held))
         trainer = trainer if asked else _as_before(kept, make)
-    origin = {
-        "firstguess": __version__,
-        "torch": torch.__version__,
-        "model": trainer.model,
-        "optimizer": trainer.optimizer if not isinstance(optimizer, str) else optimizer,
-        "batch": how.batch,
-        "loss": how.loss if isinstance(how.loss, str) else _name(how.loss),
-        "weight_decay": how.decay,
-        "seed": how.seed,
-        "lr": rates[0],
-        "steps": how.steps,
-    }
+    origin = {"firstguess": __version__, "torch": torch.__version__, "model": trainer.model, **how.recorded}
+    origin |= {"lr": rates[0], "steps": how.steps}
+    if not isinstance(optimizer, str):
+        origin["optimizer"] = trainer.optimizer
     return follow(
         trainer, task, what=trainer.model, inits=inits, start=start, provenance=origin, store=kept, progress=progress
     )
-
-
-def _name(what: Any) -> str:
-    return getattr(what, "__qualname__", type(what).__qualname__)
 
 
 def _dependencies(
@@ -233,7 +221,7 @@ def _dependencies(
         "model": trainer.model,
         "optimizer": trainer.settings(),
         "batch": how.batch,
-        "loss": how.loss if isinstance(how.loss, str) else _name(how.loss),
+        "loss": how.recorded["loss"],
         "seed": how.seed,
         "torch": torch.__version__,
         **arrays,

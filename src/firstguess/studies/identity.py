@@ -30,7 +30,6 @@ from firstguess.data.dataset import Data
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 
-# --------------------------------------------------------------------------------------------------------------
 # Which code is the user's, and may change from one run to the next; what of it a piece of code refers to.
 
 

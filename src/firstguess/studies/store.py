@@ -162,7 +162,6 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
     pq.write_table(pa.table({name: np.asarray(values).tolist() for name, values in columns.items()}), path)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Rows as one Arrow table: configuration first, results after it.
 
 TASK, SECONDS = "task", "seconds"  # the two columns that every table has at its end
@@ -230,7 +229,6 @@ def _list_type(values: list[Any]) -> Any:
     return kind
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Results by their address, whichever study asked for them; failures; blocks of members.
 #
 # runs/tasks/3f/3f09….parquet        a result

@@ -26,7 +26,6 @@ from firstguess.studies.store import Piece
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.training.curves import Curve, Followed
 
-# --------------------------------------------------------------------------------------------------------------
 # Members of an ensemble as a piece of a store, and back: every bit of them.
 
 _TRAINED = "trained "
@@ -71,7 +70,6 @@ def unpacked(piece: Mapping[str, Any]) -> Members | TrainedBlock:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # A result as one flat row of numbers, texts and arrays.
 
 _OFTEN = 0.9  # one class gets more than this

@@ -273,7 +273,6 @@ class _Sums:
         return Look(step, shares, right, loss, gamma, self.lost, self.tied)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The points that a watch looks at, a few of the training's own, chosen once: loader and randomness stay so.
 
 _LEAST, _MOST = 64, 256  # points, unless told
@@ -335,7 +334,6 @@ def _rows(loader: Any, points: int, seed: int) -> list[Any] | None:
     return [found[int(i)] for i in np.sort(chosen)]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Steps and shares as text.
 
 

@@ -396,7 +396,6 @@ def _wait_for(model: nn.Module) -> None:
         torch.mps.synchronize()
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What theory expects of it: from its own starting logits, where the model can be read.
 
 _STEPS = 5_000  # that are predicted at most

@@ -452,7 +452,6 @@ def thinned(looks: Sequence[Look], most: int) -> list[int]:
     return np.unique([int(np.abs(place - at).argmin()) for at in wanted]).tolist()
 
 
-# --------------------------------------------------------------------------------------------------------------
 # In sentences.
 
 _FEW = 3  # early evaluations that are listed
