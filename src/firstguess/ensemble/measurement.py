@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,19 +35,6 @@ from firstguess.theory.shares.empirical import EmpiricalGuesses
 # Is there initial guessing bias at all? A test of γ = 0 that knows what the luck of the data points can do.
 
 LEVEL = 0.01
-
-
-class Output(Protocol):
-    """What the test needs to know of an output layer: a `LayerMeasurement`."""
-
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def gamma(self) -> float: ...
-    @property
-    def spread(self) -> float: ...
-    @property
-    def spread_se(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +67,7 @@ class BiasTest(Record):
         return f"{none}; guesses are uneven nevertheless, as with points that form clusters" if self.uneven else none
 
 
-def bias_test(output: Output | None, inits: int, points: int) -> BiasTest:
+def bias_test(output: LayerMeasurement | None, inits: int, points: int) -> BiasTest:
     """Test γ = 0 of an output layer, against γ > 0, at a false-alarm rate of at most about 1 %.
 
     Two things move γ about 0. Weights: over R initializations and k = units − 1 free outputs, γ̂ + 1/n is 1/n times the
