@@ -107,7 +107,7 @@ def test_verdicts_allow_what_is_said(item: str, part: str, verdicts: tuple[str, 
 def test_number_of_claims() -> None:
     from firstguess_papers.claims import CLAIMS
 
-    assert f"We put {sum(claim[0] in 'INM' for claim in CLAIMS)} claims" in TEXT
+    assert f"We tested {sum(claim[0] in 'INM' for claim in CLAIMS)} of\ntheir claims" in TEXT
 
 
 def test_bibtex_is_that_of_the_citation_file() -> None:
