@@ -53,7 +53,33 @@ def test_a_fault_wins_over_everything(word: str) -> None:
     assert "Is it expected?" not in page
     assert "What to change" not in page
     alone = made(word, None, faults=fault("softmax twice"))
-    assert (alone.will_train.word, alone.will_train.reason) == (Trains.UNKNOWN, "softmax twice comes first")
+    assert (alone.will_train.word, alone.will_train.reason) == (Trains.RISK, "fix this first (softmax twice)")
+
+
+def test_will_it_train_is_yes_at_risk_or_no_or_not_on_the_page() -> None:
+    unknown = made("biased", None, trainability=None)
+    assert unknown.will_train.word is Trains.UNKNOWN
+    assert "Will it train?" not in str(unknown)
+    for d in (made(), made("biased", replace(LEARNS, learns=False)), made("even", None, faults=fault("zero head"))):
+        assert str(d).partition("Will it train?")[2].split()[0].strip(":") in ("Yes", "At", "No")
+
+
+def test_the_code_that_a_page_names_is_of_the_change_that_it_asks_for() -> None:
+    """Where training is at risk the first of an even start is not what the answer asks for."""
+    d = made("deeply biased", replace(LEARNS, learns=False))
+    wanted = replace(d.advice[0], remedy="tune", title="tune it", aim="training", code="fg.tune(model)")
+    even = replace(d.advice[0], remedy="centre the head", aim="even start", code="fg.repair(model, loader)")
+    d = replace(d, advice=(even, wanted))
+    assert best_change(d) is wanted
+    assert dict(rows_of(d))["Change"].endswith("; d.ranked[1].code")
+    assert "or d.ranked[1].code" in str(d)
+
+
+def test_what_depth_does_is_no_fault_with_a_remedy_of_its_own() -> None:
+    d = made("deeply biased", LEARNS, faults=fault("zero head"))
+    assert d.answer is not Answer.FIX
+    assert "Also seen, nothing to fix by itself" in str(d)
+    assert "What to do" not in str(d)
 
 
 def test_what_is_often_meant_is_no_fault_where_copies_learn() -> None:
@@ -257,6 +283,7 @@ def test_a_softmax_twice_is_to_be_fixed() -> None:
     d = fg.diagnose(mlp(2, nn.Softmax(-1), nn.Softmax(-1)), digits(), inits=8, seconds=60)
     assert d.answer is Answer.FIX
     assert d.faults[0].name == "softmax twice"
+    assert d.headline.startswith("Softmax is applied twice: in `5` and in `6`")
     assert not d.advice
     assert "Expected for" not in str(d)
 

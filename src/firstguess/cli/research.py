@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json as json_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -244,5 +244,7 @@ def installed(name: str) -> Any:
         function = point.load()
         app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         app.command(name, cls=Command, epilog=getattr(function, "examples", None))(function)
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        cast("Any", command).rich_help_panel = "Research"
+        return command
     return None

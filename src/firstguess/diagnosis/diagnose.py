@@ -176,13 +176,12 @@ def diagnose(
     verdict = verdict_of(m, wanted=inits)
     _so_far(tick, verdict, m, find_faults(look, m)[0])
     flow = parts.do("causes", lambda: attempt(lambda: subject.flow(clock.share(_FLOW)), "causes", notes), members=2)
-    causes = Found()
+    causes, given = Found(), math.nan
     if flow is not None:
         flow = without_ending(flow, m)
         if partly:
             flow = subject.fresh_part(flow)
-            given = f"c = {flow.steps[0].before:.2g}" if flow.steps else "c unknown"
-            notes.append(f"causes are those of the fresh part; what is kept gives it inputs of correlation {given}")
+            given = flow.steps[0].before if flow.steps else math.nan
         allowed = clock.spare(_EFFECTS, reserve=_AFTER_CAUSES)
         effects = partial(subject.effects, flow, seconds=allowed)
         found = parts.do(
@@ -312,6 +311,7 @@ def diagnose(
         run,
         _assumed(using, run, said=steps is not None or epochs is not None) if seen is not None and seen.known else "",
         causes.needed,
+        given,
     )
 
 

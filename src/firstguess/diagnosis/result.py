@@ -113,6 +113,7 @@ class Diagnosis(Record, Shown):
     run: int = LEAST_STEPS  # steps that the model will be trained for
     assumed: str = ""  # what of that was not said: optimizer, loss, length
     causes_need: float = math.nan  # seconds= with which every cause could be tried; NaN: all were
+    given: float = math.nan  # correlation of what kept layers give to the fresh part; NaN: nothing is kept
 
     @property
     def answer(self) -> Answer:
@@ -131,9 +132,11 @@ class Diagnosis(Record, Shown):
 
     @property
     def will_train(self) -> WillTrain:
-        """Yes, at risk or no, with the reason; not known of a model with a fault, unless copies of it were trained."""
+        """Yes, at risk or no, with the reason; at risk with a fault, unless copies were trained that have it."""
+        if self.verdict.name == "broken":
+            return WillTrain(Trains.NO, "it gives no usable numbers")
         if self.to_fix and (self.rehearsal is None or not self.rehearsal.known):
-            return WillTrain(Trains.UNKNOWN, f"{self.to_fix[0].name} comes first")
+            return WillTrain(Trains.RISK, f"fix this first ({self.to_fix[0].name})")
         return answer.will_train(self._gradients, self.rehearsal)
 
     @property

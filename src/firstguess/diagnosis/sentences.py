@@ -14,7 +14,7 @@ from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.answer import INTERRUPTED, TIME_WAS_UP, Answer, Trains, capital, in_steps
 from firstguess.diagnosis.causes import in_time, lines_of
 from firstguess.diagnosis.expectation import agreement
-from firstguess.ensemble.member_statistics import merged
+from firstguess.ensemble.member_statistics import Finding, FindingKind, merged
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.causes import Cause
@@ -91,6 +91,17 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
     return rows
 
 
+def faults_title(d: Diagnosis) -> str:
+    """What stands above them: where the answer is another, depth does it, or copies learn all the same."""
+    return "Faults" if d.answer is Answer.FIX else "Also seen, nothing to fix by itself"
+
+
+def remarkable(d: Diagnosis) -> list[Finding]:
+    """Findings for a page: what is kept of a model is one of them."""
+    kept = any(finding.kind == FindingKind.TRAINED for finding in d.findings)
+    return merged(f for f in d.findings if not (kept and f.kind == FindingKind.MAYBE_TRAINED))
+
+
 def main_cause(d: Diagnosis) -> Cause | None:
     """The step without which guesses would be most even, if one clearly matters."""
     return next((c for c in d.causes if c.brings), None)
@@ -100,6 +111,10 @@ def cause(d: Diagnosis) -> str:
     """The main cause in one sentence."""
     found = main_cause(d)
     if found is None:
+        if math.isfinite(d.given):
+            return (
+                f"the layers that were kept: what they give to the fresh part is alike (correlation c = {d.given:.2g})"
+            )
         return _no_cause(d)
     it = "what they share" if found.kind == "data" else "them" if len(found.steps) > 1 else "it"
     before, after = percents(found.largest_before, found.largest_after)
@@ -314,7 +329,7 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
     if d.measurement is None:
         return rows
     biased = d.verdict.name in ("biased", "deeply biased")
-    if biased and d.causes:
+    if biased and (d.causes or math.isfinite(d.given)):
         rows.append(("Why", capital(f"{cause(d)}. {expectation(d)}".strip())))
     if said := tokens(d):
         rows.append(("Tokens", said))
@@ -332,7 +347,8 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
         name = "Optional" if d.answer is not Answer.CHANGE else "Change"
         code = next((line for line in change.code.splitlines() if "fg.repair" in line), "")
         said = f"{code.partition('#')[0].strip()}   # even first guesses, same training" if code else ""
-        rows.append((name, said or f"{change.title}: {result(change)}"))
+        copied = f"; d.ranked[{d.ranked.index(change)}].code" if change.code else ""
+        rows.append((name, said or f"{change.title}: {result(change)}{copied}"))
         rows += [("Its price", change.price)] if change.price and not said else []
     elif d.answer is Answer.CHANGE:
         rows.append(("Change", no_change(d)))
@@ -365,21 +381,23 @@ class _Page:
             yield self._wrapped(f"preliminary: {d.verdict.preliminary} were drawn")
         yield self._wrapped(d.verdict.why)
         if d.faults:
-            yield ["Faults", *(line for fault in d.faults for line in self._wrapped(str(fault)))]
+            said = [str(f) if fix else f"{f.name}{f' at {f.where}' if f.where else ''}: {f.message}" for f in d.faults]
+            yield [faults_title(d), *(line for fault in said for line in self._wrapped(fault))]
         yield self._numbers()
         if d.causes and not fix:
             yield lines_of(d.main_causes, d.causes, self._columns)
         if not fix:
             yield ["Is it expected?", *self._wrapped(d.expected.words)]
-        yield ["Will it train?", *self._wrapped(training(d))]
-        if d.lasting is not None and not fix:
-            yield ["How long will the bias last?", *self._wrapped(duration(d))]
+        if d.will_train.word is not Trains.UNKNOWN:
+            yield ["Will it train?", *self._wrapped(training(d))]
+        if (lasts := duration(d)) and not fix:
+            yield ["How long will the bias last?", *self._wrapped(lasts)]
         if not fix and d.answer is not Answer.NOTHING:
             yield from self._changes()
         elif d.ranked and not fix:
             tried = f"{len(d.ranked)} change{'s' if len(d.ranked) > 1 else ''}"
             yield self._wrapped(f"What you could change: {tried} (in the report, or d.ranked)", "")
-        remarks = [str(finding) for finding in merged(d.findings)] + [f"note: {note}" for note in d.notes]
+        remarks = [str(finding) for finding in remarkable(d)] + [f"note: {note}" for note in d.notes]
         yield [line for remark in remarks for line in self._wrapped(remark)]
 
     def _answer(self) -> list[str]:
@@ -432,8 +450,9 @@ class _Page:
 
 
 def _with_code(d: Diagnosis) -> list[int]:
-    """Places of the changes that can be copied, of those that are shown."""
-    return [i for i, a in enumerate(d.ranked[:_ADVICE]) if a.code]
+    """Places of the changes that can be copied, of those that are shown; what the answer asks for first."""
+    wanted = best_change(d)
+    return sorted((i for i, a in enumerate(d.ranked[:_ADVICE]) if a.code), key=lambda i: d.ranked[i] is not wanted)
 
 
 def _title(verdict: Verdict) -> str:

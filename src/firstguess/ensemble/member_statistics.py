@@ -95,11 +95,12 @@ PARTLY = frozenset({FindingKind.PART, FindingKind.TRAINED})
 
 @dataclass(frozen=True)
 class Finding(StoredRecord):
-    """Something a user should know; `layer` is the path of the module where it belongs."""
+    """Something a user should know; `layer` is the path of the module where it belongs, `evidence` what it is from."""
 
     kind: FindingKind
     message: str
     layer: str = ""
+    evidence: str = ""
 
     def __str__(self) -> str:
         mark = "note:" if self.kind in FOLLOWED else "!"
@@ -108,14 +109,14 @@ class Finding(StoredRecord):
 
 def merged(findings: Iterable[Finding], kinds: Collection[FindingKind] | None = None) -> list[Finding]:
     """Findings of these kinds (None: all); those that say the same of several layers are one, naming the first."""
-    layers: dict[tuple[FindingKind, str], list[str]] = {}
+    layers: dict[tuple[FindingKind, str, str], list[str]] = {}
     for finding in findings:
         if kinds is None or finding.kind in kinds:
-            layers.setdefault((finding.kind, finding.message), []).append(finding.layer)
+            layers.setdefault((finding.kind, finding.message, finding.evidence), []).append(finding.layer)
     found: list[Finding] = []
-    for (kind, message), names in layers.items():
+    for (kind, message, evidence), names in layers.items():
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        found.append(Finding(kind, message, ", ".join(filter(None, names[:_NAMED])) + more))
+        found.append(Finding(kind, message, ", ".join(filter(None, names[:_NAMED])) + more, evidence))
     return found
 
 

@@ -90,10 +90,9 @@ def twice(seen: Seen) -> Fault | None:
     if seen.asker is not None and seen.doctor.patient.loss is not None:
         return None  # the loss itself is asked
     if x.ops.twice:
-        place = x.ops.twice[0]
-        message = (
-            "softmax is applied to probabilities, which flattens them: all outputs are within a factor e of each other"
-        )
+        first, place = x.ops.twice[0]
+        both = f": in `{first}` and in `{place}`" if first and first != place else f" in `{place}`"
+        message = f"softmax is applied twice{both}, which flattens probabilities to within a factor e of each other"
         fix = "remove both if you use nn.CrossEntropyLoss, which applies softmax itself; otherwise remove one"
         return seen.fault("softmax twice", message, fix, place)
     if not x.probabilities:

@@ -47,7 +47,8 @@ class Operations:
     gates: set[Site] = field(default_factory=set[Site])  # whose values something is multiplied by
     _bounded: deque[tuple[torch.Tensor, Site]] = field(default_factory=lambda: deque(maxlen=4))  # the latest of them
     logs: dict[str, int] = field(default_factory=dict[str, int])  # logarithms of 0
-    twice: list[str] = field(default_factory=list[str])  # soft-maxes of probabilities
+    twice: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])  # a softmax, and one of what it gave
+    soft: str = ""  # where the latest softmax was
     dropped: dict[str, float] = field(default_factory=dict[str, float])  # dropout of all, and how much
     hidden: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])  # points without one score
     hidden_points: dict[str, int] = field(default_factory=dict[str, int])
@@ -62,7 +63,7 @@ class Operations:
     def begin(self, batch: Batch) -> None:
         """Begin a forward."""
         self.size, self.count = batch.size, 0
-        self.relu, self.entry, self.relu_at = None, None, ""
+        self.relu, self.entry, self.relu_at, self.soft = None, None, "", ""
         self.alike.clear()
         self.hidden.clear()
 
@@ -119,7 +120,8 @@ class Operations:
         self.masked(x.amax(axis) <= HIDDEN)
         sums = x.sum(axis)
         if x.shape[axis] > 1 and bool((x >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
-            self.twice.append(self.here)
+            self.twice.append((self.soft, self.here))
+        self.soft = self.here
 
     def masked(self, rows: torch.Tensor) -> None:
         """`rows`: which rows of scores hide every entry, samples first where they are told apart."""

@@ -461,11 +461,13 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
         f"every weight looks trained ({why}): these are the guesses of these very weights, one model without "
         'an interval. redraw="head" draws its last layer, redraw="all" every weight'
     )
+    unsure = f" ({brief(model, found.unsure)}: not sure)" if found.unsure else ""
     message = (
-        f"looks trained and was kept ({len(found.kept)} parameters): {why}. Looks fresh and was re-initialized: "
-        f'{brief(model, found.fresh)}. Wrong? Pass redraw=names, "head" or "all"'
+        f"looks trained and was kept; {brief(model, found.fresh)} looks fresh and was re-initialized{unsure}. Wrong? "
+        'Pass redraw=names, "head" or "all"'
     )
-    findings = [Finding(FindingKind.TRAINED, message, kept)]
+    evidence = f"{len(found.kept)} parameters were kept: {why}"
+    findings = [Finding(FindingKind.TRAINED, message, kept, evidence)]
     if not found.fresh:
         findings = [Finding(FindingKind.NOTHING_FRESH, nothing, kept)]
     for which, word in ((found.fresh, "re-initialized"), (found.kept, "kept")):

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from firstguess.base.text import counted, size_change, size_changes, spaced
 from firstguess.diagnosis import sentences
-from firstguess.diagnosis.answer import Answer
+from firstguess.diagnosis.answer import Answer, Trains
 from firstguess.modules.read.result import short
 from firstguess.show import charts as figures
 from firstguess.show.charts.theme import assumed, number, percent, unbroken
@@ -62,10 +62,13 @@ def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
         "coded": _with_code(d),
         "start": sentences.start(d),
         "facts": sentences.facts(d),
+        "found": sentences.remarkable(d),
+        "faults_title": sentences.faults_title(d),
+        "kept": sentences.cause(d) if math.isfinite(d.given) else "",
         "causes": _causes(d),
         "compared": _compared(d),
         "assumed": _assumed(d),
-        "training": sentences.training(d),
+        "training": sentences.training(d) if d.will_train.word is not Trains.UNKNOWN else "",
         "growth": _growth(d.trainability),
         "duration": (sentences.duration(d) or d.duration.words) if lasts else "",
         "lasting": _durations(d),
@@ -153,9 +156,10 @@ def _advice_title(d: Diagnosis) -> str:
 
 def _answers(d: Diagnosis) -> list[tuple[str, str, str]]:
     """Name, words, and the part of the page that has more. A line of code is no sentence: it stands in a box below."""
+    rows = [(name, words.partition("; d.ranked[")[0]) for name, words in sentences.rows_of(d)]
     return [
         (name, f"{words.partition('#')[2]}: the code below" if "   # " in words else words, _LINKS.get(name, ""))
-        for name, words in sentences.rows_of(d)
+        for name, words in rows
     ]
 
 
