@@ -461,7 +461,7 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
         f"every weight looks trained ({why}): these are the guesses of these very weights, one model without "
         'an interval. redraw="head" draws its last layer, redraw="all" every weight'
     )
-    unsure = f" ({brief(model, found.unsure)}: not sure)" if found.unsure else ""
+    unsure = f" ({brief(model, found.unsure)}: uncertain)" if found.unsure else ""
     message = (
         f"looks trained and was kept; {brief(model, found.fresh)} looks fresh and was re-initialized{unsure}. Wrong? "
         'Pass redraw=names, "head" or "all"'
