@@ -239,13 +239,6 @@ def test_no_command_shows_37_options_and_old_ones_are_still_taken() -> None:
     assert refused("predict", "mlp", "--data", "digits", "--lr", "1").endswith("Try: --training")
 
 
-def test_every_command_stands_in_a_group() -> None:
-    """A command of another package too: `reproduce` stood alone, above them."""
-    context = typer.Context(GROUP)
-    panels = {name: GROUP.get_command(context, name).rich_help_panel for name in GROUP.list_commands(context)}
-    assert set(panels.values()) == {"Your model", "Theory", "Research", "Set-up"}, panels
-
-
 def test_piped_tables_have_the_columns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     wide = run_here(*TABLES["layers"]).stdout.splitlines()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import diagnoses
 import numpy as np
@@ -232,7 +232,8 @@ def mlp(depth: int, *end: nn.Module, activation: type[nn.Module] = nn.ReLU) -> n
 
 
 def quickly(model: nn.Module, data: Any, **options: Any) -> Diagnosis:
-    return fg.diagnose(model, data, **{"inits": 16, "seconds": 600, "advice": False, **options})
+    known: dict[str, Any] = {"inits": 16, "seconds": 600, "advice": False, **options}
+    return fg.diagnose(model, data, **known)
 
 
 def test_duration_and_learning_are_those_of_a_loop_by_hand() -> None:
@@ -291,7 +292,7 @@ def test_a_softmax_twice_is_to_be_fixed() -> None:
 def test_a_head_bias_is_to_be_fixed() -> None:
     model = mlp(2)
     with torch.no_grad():
-        model[-1].bias[3] = 20.0
+        cast(nn.Linear, model[-1]).bias[3] = 20.0
     assert quickly(model, digits(), inits=8).answer is Answer.FIX
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -54,20 +52,8 @@ def test_causes_and_remedies_are_those_of_the_fresh_part() -> None:
     kept = {"0", "1", "2", "3", "(data)"}
     assert not [cause for cause in d.causes if kept & set(cause.steps)]
     assert {a.remedy for a in d.advice} == {"centre the head"}
-    assert 0 < d.given < 1
+    assert any("causes are those of the fresh part" in note for note in d.notes)
     assert fg.repair(model, digits(), gamma=0.1).gamma[1] == pytest.approx(0.1, rel=1e-3)  # without force
-
-
-def test_what_is_kept_is_one_line_and_its_evidence_is_folded(tmp_path: Path) -> None:
-    d = fg.diagnose(fine_tuned(), digits(), inits=20, seconds=60)
-    page = str(d)
-    kept = [line for line in page.splitlines() if "! " in line]
-    assert len(kept) == 1, kept
-    assert kept[0].strip().startswith("! trained at 0, 2: looks trained and was kept; 4 looks fresh")
-    assert "singular values" not in page
-    assert f"what they give to the fresh part is alike (correlation c = {d.given:.2g})" in " ".join(page.split())
-    document = d.save(tmp_path / "report.html").read_text()
-    assert "singular values" in document.partition("What that follows from</summary>")[2].partition("</details>")[0]
 
 
 # -- What is meant ----------------------------------------------------------------------------------------------------

@@ -457,7 +457,7 @@ def _not_lazy(found: PredictedDuration) -> str:
     for what, (ratio, differing) in (("bias", found.own), ("labels' signal", found.own_signal)):
         if not abs(ratio - 1.0) <= _AGREE + 3.0 * differing / math.sqrt(found.inits):
             return (
-                f"not predicted: in this model the {what} moves at {_rounded(ratio)} × the pace of its description "
+                f"not predicted: in this model the {what} moves at × {_rounded(ratio)} of the pace of its description "
                 f"(frozen parameters, or some that a description does not have?); {WATCH}"
             )
     if found.optimizer != "adam" and found.lr >= found.overshoot:

@@ -182,6 +182,7 @@ def diagnose(
         if partly:
             flow = subject.fresh_part(flow)
             given = flow.steps[0].before if flow.steps else math.nan
+            notes.append("causes are those of the fresh part")
         allowed = clock.spare(_EFFECTS, reserve=_AFTER_CAUSES)
         effects = partial(subject.effects, flow, seconds=allowed)
         found = parts.do(

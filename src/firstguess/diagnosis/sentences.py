@@ -390,8 +390,8 @@ class _Page:
             yield ["Is it expected?", *self._wrapped(d.expected.words)]
         if d.will_train.word is not Trains.UNKNOWN:
             yield ["Will it train?", *self._wrapped(training(d))]
-        if (lasts := duration(d)) and not fix:
-            yield ["How long will the bias last?", *self._wrapped(lasts)]
+        if d.lasting is not None and not fix:
+            yield ["How long will the bias last?", *self._wrapped(duration(d))]
         if not fix and d.answer is not Answer.NOTHING:
             yield from self._changes()
         elif d.ranked and not fix:

@@ -39,17 +39,17 @@ class Outline(HTMLParser):
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.ids += [value for key, value in attributes if key == "id" and value]
-        self.links += [f"{name} {key}={value}" for key, value in attributes if key in ("src", "href", "srcset")]
-        if name not in VOID:
-            self.open.append(name)
-        if name in ("h1", "h2", "h3"):
-            self.headings.append((name, ""))
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [value for key, value in attrs if key == "id" and value]
+        self.links += [f"{tag} {key}={value}" for key, value in attrs if key in ("src", "href", "srcset")]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("h1", "h2", "h3"):
+            self.headings.append((tag, ""))
 
-    def handle_endtag(self, name: str) -> None:
-        if name not in VOID:
-            assert self.open.pop() == name
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] in ("h1", "h2", "h3"):
