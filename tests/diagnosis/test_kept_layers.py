@@ -1,4 +1,4 @@
-"""Fine-tuning: what is kept of a model is one line of a page, with its evidence folded; and commands in their groups."""
+"""Fine-tuning: what is kept is one line of a page, with its evidence folded; and commands in their groups."""
 
 from __future__ import annotations
 
