@@ -153,7 +153,8 @@ def _small_copy(source: Path, target: Path) -> None:
         shown = image.convert("RGB")
         if shown.width > _PIXELS:
             shown = shown.resize((_PIXELS, round(shown.height * _PIXELS / shown.width)), Image.Resampling.LANCZOS)
-        shown.quantize(255, dither=Image.Dither.NONE).save(target, optimize=True)
+        method = Image.Quantize.MAXCOVERAGE  # the default, by medians, turned a thin blue line green
+        shown.quantize(255, method=method, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 def _relative(path: Path, start: Path) -> str:
