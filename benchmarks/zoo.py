@@ -86,7 +86,17 @@ def rows_of(table: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 # -- The page ----------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("model", "largest share", "even", "class, s.e.", "instance, s.e.", "verdict", "predicted", "faults")
+_COLUMNS = (
+    "model",
+    "largest share",
+    "even",
+    "class, s.e.",
+    "instance, s.e.",
+    "verdict",
+    "predicted",
+    "faults",
+    "seconds",
+)
 
 
 def write() -> None:
@@ -141,7 +151,7 @@ def _table(ran: dict[str, dict[str, Any]]) -> str:
         cells = (
             name, _cell(row["own"], ".3f"), _cell(1 / row["classes"], ".3f"),
             _cell(row.get("class_z")), _cell(row.get("instance_z")), row.get("verdict", "refused"),
-            _cell(row.get("predicted"), ".3f"), ", ".join(row.get("faults", [])),
+            _cell(row.get("predicted"), ".3f"), ", ".join(row.get("faults", [])), _cell(row.get("seconds"), ".0f"),
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -182,7 +192,7 @@ def chart(ran: dict[str, dict[str, Any]]) -> Any:
         for name, row in ran.items()
     ]
     x = alt.X("excess:Q", title="largest share: 0 is even, 1 is all in one class", scale=alt.Scale(domain=[0, 1]))
-    y = alt.Y("for:N", title=None, sort="-x")
+    y = alt.Y("for:N", title=None, sort="-x", axis=alt.Axis(minExtent=105))  # other fonts are wider
     ticks = alt.Chart(alt.Data(values=rows)).mark_tick(thickness=1.5, opacity=0.6).encode(x=x, y=y, tooltip="model:N")
     middle = alt.Chart(alt.Data(values=rows)).mark_point(shape="diamond", filled=True, size=90, color="#d55e00")
     middle = middle.encode(x=alt.X("median(excess):Q"), y=y)

@@ -7,6 +7,7 @@ import re
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_every_model_is_in_a_table_with_its_own_numbers() -> None:
     assert len(RAN) >= 300
     table = cells('<div id="zoo"')
     assert table.keys() == RAN.keys()
-    for name, (share, even, by_class, by_instance, verdict, predicted, faults) in table.items():
+    for name, (share, even, by_class, by_instance, verdict, predicted, faults, seconds) in table.items():
         row = RAN[name]
         for text, value in ((share, row["own"]), (even, 1 / row["classes"]), (predicted, row.get("predicted"))):
             assert (text == "") == (value is None)
@@ -44,6 +45,7 @@ def test_every_model_is_in_a_table_with_its_own_numbers() -> None:
             assert abs(float(text) - z) <= 0.00501 if text else z != z, name
         assert verdict == row["verdict"]
         assert faults == ", ".join(row.get("faults", []))
+        assert abs(float(seconds) - row["seconds"]) <= 0.501
     assert cells("## What did not run").keys() == ROWS.keys() - RAN.keys()
 
 
@@ -53,14 +55,14 @@ def test_every_fault_that_was_named_was_looked_at() -> None:
     for name, row in RAN.items():
         if row.get("faults"):
             last = name.rpartition("/")[2]
-            assert short.get(last, last).casefold() in looked, name
+            assert str(short.get(last, last)).casefold() in looked, name
 
 
 def test_the_page_is_what_is_written_from_the_rows() -> None:
     if not (ROOT / "benchmarks").is_dir():
         pytest.skip("the benchmarks are not here")
     sys.path.insert(0, str(ROOT / "benchmarks"))
-    import zoo
+    import zoo  # pyright: ignore[reportMissingImports]
 
     assert zoo.page() == PAGE
 
@@ -83,3 +85,22 @@ def test_the_finding_is_true_of_the_rows() -> None:
     assert (len(one_class), sum(share == 1 for share in one_class)) == (12, 6)
     assert f"Of {len(z)} comparisons" in said
     assert sum(abs(value) > 4 for value in z) == 1
+
+
+_SMALL = """<input id=zoo-filter><div id=zoo><table><thead><tr><th>model<th>share</thead><tbody>
+<tr><td>image/vit<td>0.3<tr><td>audio/sew<td><tr><td>image/beit<td>-1.5<tr><td>token/bert<td>12.0</tbody></table></div>"""
+_SHOWN = "[...document.querySelectorAll('#zoo tbody tr')].filter(r => r.offsetParent).map(r => r.cells[0].textContent)"
+
+
+def test_the_table_sorts_and_filters(browser: Any, tmp_path: Path) -> None:
+    """Numbers as numbers, upwards and then downwards; cells without one come last."""
+    (tmp_path / "zoo.html").write_text(_SMALL + PAGE[PAGE.index("<script>") :], encoding="utf-8")
+    seen = browser.open(tmp_path / "zoo.html")
+    head = browser.page.locator("#zoo th").nth(1)
+    head.click()
+    assert browser.run(_SHOWN) == ["image/beit", "image/vit", "token/bert", "audio/sew"]
+    head.click()
+    assert browser.run(_SHOWN) == ["token/bert", "image/vit", "image/beit", "audio/sew"]
+    browser.page.fill("#zoo-filter", "IMAGE be")
+    assert browser.run(_SHOWN) == ["image/beit"]
+    assert seen.errors == []
