@@ -28,6 +28,7 @@ _STARTS = {
     "degenerate head": "The output layer does not tell inputs apart: these are not guesses yet",
     "broken": "This network gives no usable numbers, so nothing can be said about its guesses",
 }
+_SINK = 1.2  # by which the first position's variance stands out
 _REPEATS = 10.0  # times as often as by chance, from which on a language model is said to repeat its input
 _LITTLE = 0.1  # of the way to an even split
 _READINGS = {"kernel reading": "predicted on your data", "closed form reading": "predicted for random data"}
@@ -176,6 +177,11 @@ def tokens(d: Diagnosis) -> str:
         )
     own = "of the last state is the token's own embedding"
     parts += [line for line in (() if p is None else p.assumptions) if own in line]
+    if p is not None and p.by_position and p.by_position[0] >= _SINK * p.by_position[-1]:
+        parts.append(
+            f"in theory the first position's state has {p.by_position[0] / p.by_position[-1]:.2g} times the variance "
+            "of the last one's, which averages over more tokens: what becomes an attention sink"
+        )
     return ". ".join(map(capital, parts))
 
 

@@ -35,6 +35,7 @@ from firstguess.ensemble.member_statistics import (
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule, triangular
 from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
 from firstguess.ensemble.worker import GuessCounts, NodeMoments, Worker, statistics
+from firstguess.network.layer import Mix
 from firstguess.network.network import Network
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.tensors import Place
@@ -405,6 +406,7 @@ class TokenEngine:
         fractions, tied = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
         stats, bad = np.empty((inits, len(self.layers), 4)), dict[int, Place]()
         own = np.zeros(inits)
+        squares = np.zeros((inits, self._data.shape[1])) if self._before_norm is not None else None
         logits = np.zeros((0, 0, self.classes), np.float32)
         if self._places[-1].layer.each_token:
             kept = max(0, min(stop, members_with_logits(1, 1)) - start)
@@ -414,7 +416,9 @@ class TokenEngine:
             torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
             with torch.inference_mode():
                 moments, guesses, place, hits = self._through(
-                    int(seeds[index]), logits[index] if index < len(logits) else np.zeros((0, self.classes), np.float32)
+                    int(seeds[index]),
+                    logits[index] if index < len(logits) else np.zeros((0, self.classes), np.float32),
+                    None if squares is None else squares[index],
                 )
             own[index] = hits / self.points
             if place is not None:
@@ -432,7 +436,16 @@ class TokenEngine:
             for _ in pool.map(one, range(inits)):
                 pass
         found = Members(start, fractions, tied, stats, self._nonfinite(start, inits, bad))
-        return replace(found, own=own, logits=logits) if self._places[-1].layer.each_token else found
+        each = self._places[-1].layer.each_token
+        return replace(found, own=own, logits=logits, places=squares) if each else found
+
+    @property
+    def _before_norm(self) -> int | None:
+        """The place of a language model's last norm, if it stands just before the head and no token is padding."""
+        last, norm = self._places[-1].layer, self._places[-2].layer if len(self._places) > 1 else None
+        padded = getattr(self._places[0].layer, "padding", None) is not None
+        found = norm is not None and norm.mixes is Mix.UNITS and last.each_token and not padded
+        return len(self._places) - 2 if found else None
 
     def _nonfinite(self, start: int, inits: int, bad: dict[int, Place]) -> tuple[Finding, ...]:
         if not bad:
@@ -442,11 +455,12 @@ class TokenEngine:
         return (Finding(FindingKind.NONFINITE, said + bad[first].where, bad[first].name),)
 
     def _through(
-        self, seed: int, kept: NDArray[np.float32]
+        self, seed: int, kept: NDArray[np.float32], squares: NDArray[np.float64] | None
     ) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None, int]:
         """One member on all points; the first layer after which a number is not finite, if there is one.
 
-        Last how often a language model guesses the token that it is given. `kept` gets logits of its first tokens.
+        Last how often a language model guesses the token that it is given. `kept` gets logits of its first tokens,
+        `squares` the mean square before the last norm by position.
         """
         modules = list(drawn(self._places, seed).to(self._dtype))
         moments = {i: NodeMoments() for i in self._probes}
@@ -455,6 +469,8 @@ class TokenEngine:
         for given, guessed in self._chunks():
             x = given
             for index, module in enumerate(modules):
+                if squares is not None and index == self._before_norm:
+                    squares += x.double().square().mean(dim=2).sum(dim=0).numpy() / len(self._data)
                 x = module(x)
                 if index == len(modules) - 1 and self._places[-1].layer.each_token:
                     x = x[guessed]  # tokens are points

@@ -200,7 +200,7 @@ class Measurement(StoredRecord, Shown):
 
     _also = ("inits", "points", "classes", "verdict", "bias_test", "gamma", "gamma_se", "correlation")
     _apart = ("kept_logits",)
-    _optional = ("shapes", "own_guess")
+    _optional = ("shapes", "own_guess", "by_position")
 
     guesses: EmpiricalGuesses
     layers: tuple[LayerMeasurement, ...]
@@ -213,6 +213,7 @@ class Measurement(StoredRecord, Shown):
     shapes: tuple[LayerShape, ...] = ()  # with `moments=4`: how Gaussian the layers with weights are
     kept_logits: tuple[NDArray[np.float32], ...] = ()  # (points, classes) of the first members; not in `to_dict`
     own_guess: tuple[float, float] | None = None  # of language models: how often a token guesses itself, and its s.e.
+    by_position: tuple[tuple[float, float], ...] = ()  # of described ones: mean square before the last norm, and s.e.
 
     @property
     def inits(self) -> int:

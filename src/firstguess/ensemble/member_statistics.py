@@ -149,6 +149,7 @@ class Members:
 
     logits: NDArray[np.float32] | None = None  # (kept, points, classes) of the first members; of the first tokens
     own: NDArray[np.float64] | None = None  # (inits,) of language models: the share of tokens that guess themselves
+    places: NDArray[np.float64] | None = None  # (inits, T) of language models: mean square before the last norm
 
     @property
     def inits(self) -> int:

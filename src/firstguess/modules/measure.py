@@ -332,7 +332,17 @@ def measured(
         shapes,
         _first_logits(parts, fine),
         _own_guess(parts, fine),
+        _by_position(parts, fine),
     )
+
+
+def _by_position(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
+    """The mean square before the last norm at every position, with its standard error over networks."""
+    found = [part.places for part in parts if part.places is not None]
+    rows = np.concatenate(found)[: len(fine)] if found else np.empty((0, 0))
+    rows = rows[fine[: len(rows)]]
+    errors = rows.std(axis=0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else np.full(rows.shape[1:], math.nan)
+    return tuple(zip(rows.mean(axis=0).tolist(), errors.tolist(), strict=True)) if len(rows) else ()
 
 
 def _own_guess(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[float, float] | None:

@@ -200,6 +200,7 @@ def predict_language(
         },
         time.perf_counter() - started,
         own_guess=float(hits.mean()),
+        by_position=_by_position(network, stream, looked.shape) if real is None else (),
         support_steps=() if head.tied else support_steps(np.bincount(flat), network.classes, effective, kappa, support),
     )
 
@@ -303,6 +304,12 @@ def _own(network: Network, stream: TokenStream, count: int) -> Array:
         elif layer.kind not in ("positions", "shift"):
             raise _refused(layer)
     return own
+
+
+def _by_position(network: Network, stream: TokenStream, shape: tuple[int, ...]) -> tuple[float, ...]:
+    """The mean square that the last norm divides by, at every position: what attention sinks show in, (23)."""
+    squares = stream.squares.get(len(network.layers) - 2)
+    return () if squares is None else tuple(squares.reshape(shape).mean(axis=0).tolist())
 
 
 def _own_share(network: Network, stream: TokenStream, count: int, variance: float) -> float | None:

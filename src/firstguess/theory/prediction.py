@@ -209,7 +209,7 @@ class Prediction(StoredRecord, Shown):
 
     _also = ("verdict", "has_bias", "gamma", "correlation", "log_q")
     _apart = ("covariance", "tangent")
-    _optional = ("finite_size", "own_guess", "support_steps")
+    _optional = ("finite_size", "own_guess", "support_steps", "by_position")
 
     network: Network
     reading: Reading
@@ -225,6 +225,7 @@ class Prediction(StoredRecord, Shown):
     finite_size: FiniteSize | None = None  # what finite width and dimension changed: theory.md §12
     own_guess: float | None = None  # of language models: how often a token guesses itself, theory.md (30)
     support_steps: tuple[tuple[str, float], ...] = ()  # of untied ones: why guesses spread over few tokens, §13
+    by_position: tuple[float, ...] = ()  # of language models: mean square before the last norm, by position
 
     @cached_property
     def _weights(self) -> tuple[LayerReading, ...]:
