@@ -442,10 +442,9 @@ class TokenEngine:
     @property
     def _before_norm(self) -> int | None:
         """The place of a language model's last norm, if it stands just before the head and no token is padding."""
-        last, norm = self._places[-1].layer, self._places[-2].layer if len(self._places) > 1 else None
-        padded = getattr(self._places[0].layer, "padding", None) is not None
-        found = norm is not None and norm.mixes is Mix.UNITS and last.each_token and not padded
-        return len(self._places) - 2 if found else None
+        layers = self.network.layers
+        norm = len(layers) > 2 and layers[-1].each_token and layers[-2].mixes is Mix.UNITS
+        return len(layers) - 2 if norm and bool(self._guessed.all()) else None
 
     def _nonfinite(self, start: int, inits: int, bad: dict[int, Place]) -> tuple[Finding, ...]:
         if not bad:
