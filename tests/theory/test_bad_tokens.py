@@ -73,11 +73,11 @@ def test_layers_that_cannot_be() -> None:
 
 def test_sequences_that_do_not_fit_in_memory_say_how_much_they_need() -> None:
     long = np.random.default_rng(0).integers(0, 9, (3, 10_000))
-    with pytest.raises(fg.NotCovered, match=r"at most 5976 tokens in all.* 2 GB, but got 3 sequences .*: 50 GB"):
+    with pytest.raises(fg.NotCovered, match=r"at most 5976 tokens in all.* 2 GB, but got 3 sequences .*: 50.4 GB"):
         fg.predict(NET, data=long)
     with pytest.raises(fg.NotCovered, match=r"2 GB, but got 50 sequences of 1000 .* Try: points=5"):
         fg.predict(NET, data=long.reshape(-1, 1000)[:50].repeat(2, axis=0)[:50])
-    with pytest.raises(fg.NotCovered, match=r"2 sequences of 20000 tokens: 90 GB"):
+    with pytest.raises(fg.NotCovered, match=r"2 sequences of 20000 tokens: 89.6 GB"):
         fg.predict(NET, inputs=fg.Tokens(length=20_000))
     windows = NET.replace("attention(4)", "attention(4, window=5)")
     with pytest.raises(fg.NotCovered, match=r"one takes at most 2 GB, but got 5.4 GB"):

@@ -30,13 +30,57 @@ def number(value: object) -> str:
     return str(value)
 
 
-def spaced(value: float) -> str:
-    """A whole number, thousands apart.
+def spaced(value: float, beyond: str = "inf") -> str:
+    """A whole number, thousands apart; `beyond`: what to say of one that is not finite.
 
-    >>> spaced(12500.3)
-    '12 500'
+    >>> spaced(12500.3), spaced(math.inf, "never")
+    ('12 500', 'never')
     """
-    return f"{value:,.0f}".replace(",", " ")
+    return f"{value:,.0f}".replace(",", " ") if math.isfinite(value) else beyond
+
+
+def short(value: float) -> str:
+    """Three digits, and ∞ as such.
+
+    >>> short(18.390547), short(float("inf")), short(0.0), short(123456.0), short(1e12), short(-2.5e-7)
+    ('18.4', '∞', '0', '123 456', '1e12', '−2.5e−7')
+    """
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if 1000 <= abs(value) < 1e6:
+        return spaced(value).replace("-", "−")
+    mantissa, _, exponent = f"{value:.3g}".replace("-", "−").partition("e")
+    return f"{mantissa}e{exponent[0].strip('+')}{exponent[1:].lstrip('0')}" if exponent else mantissa
+
+
+def rounded(value: float, digits: int = 2) -> str:
+    """This number of digits, thousands apart.
+
+    >>> rounded(432.1), rounded(12345.0, 1), rounded(5.46)
+    ('430', '10 000', '5.5')
+    """
+    value = float(f"{value:.{digits}g}")
+    return spaced(value) if value >= 10 or value == int(value) else f"{value:g}"
+
+
+def magnitude(count: int) -> str:
+    """A large count, in thousands, millions or billions.
+
+    >>> magnitude(740), magnitude(9610), magnitude(11_200_000)
+    ('740', '9.6 k', '11 M')
+    """
+    power = min((len(str(count)) - 1) // 3, 3)
+    value = count / 1000**power
+    return f"{value:.{0 if power == 0 or value >= 10 else 1}f} {' kMG'[power]}".rstrip()
+
+
+def in_bytes(size: float) -> str:
+    """A number of bytes.
+
+    >>> in_bytes(2.34567e9), in_bytes(4.2e7)
+    ('2.35 GB', '42 MB')
+    """
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
 def power_of_ten(exponent: int) -> str:
@@ -46,6 +90,19 @@ def power_of_ten(exponent: int) -> str:
     '10⁻¹²'
     """
     return f"10{str(exponent).translate(_RAISED)}"
+
+
+def by_powers(value: float) -> str:
+    """Like `short`, large and small ones with powers of ten.
+
+    >>> by_powers(12345.0), by_powers(3e6), by_powers(1e-5)
+    ('12 345', '3·10⁶', '10⁻⁵')
+    """
+    if value == 0.0 or 1e-3 <= abs(value) < 1e5 or not math.isfinite(value):
+        return short(value)
+    power = math.floor(math.log10(abs(value)) + 1e-9)
+    front = value / 10.0**power
+    return power_of_ten(power) if abs(front - 1.0) < 1e-6 else f"{front:.2g}·{power_of_ten(power)}"
 
 
 def is_path(text: str) -> bool:

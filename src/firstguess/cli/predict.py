@@ -13,7 +13,7 @@ import typer
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.progress import bar
-from firstguess.base.text import rounded_off, with_old_names
+from firstguess.base.text import rounded_off, spaced, with_old_names
 from firstguess.cli import subjects
 from firstguess.cli.output import (
     Figure,
@@ -72,9 +72,10 @@ def needed(
     if json:
         print_json({"network": network.to_dict(), "tolerance": tolerance, "width_needed": width})
         return
-    wide = f"{width:,}".replace(",", " ")
-    said = f"{wide}: from there on infinite theory has the standard deviation of a class's share right to {tolerance:g}"
-    print_pairs("Width needed", [("network", f"{network}  ({network.classes} classes)"), ("width", said)])
+    right = f"from there on infinite theory has the standard deviation of a class's share right to {tolerance:g}"
+    print_pairs(
+        "Width needed", [("network", f"{network}  ({network.classes} classes)"), ("width", f"{spaced(width)}: {right}")]
+    )
 
 
 class Standardize(StrEnum):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.text import percent, percents, plain
+from firstguess.base.text import percent, percents, plain, rounded
 from firstguess.data import Data
 from firstguess.ensemble.predict_training import measured, trust_of
 from firstguess.network.shapes import PositionGrid, Shape
@@ -138,7 +138,7 @@ class PredictedDuration:
         count = self._count(self.steps)
         text = f"with {self.how} 75 % of the starting bias is gone after {about} {count}"
         then = "accuracy is {} by then, {} at the start".format(*percents(self.accuracy[1], self.accuracy[0]))
-        faster = f"the bias moves {_rounded(self.ratio)} × faster than the labels' signal"
+        faster = f"the bias moves {rounded(self.ratio)} × faster than the labels' signal"
         if self.early:
             do = ": nothing to do" if self.optimizer != "adam" else ""
             text += f", before much is learned ({then}; {faster}){do}"
@@ -159,7 +159,7 @@ class PredictedDuration:
 
     def _number(self, steps: float) -> str:
         """With as many digits as are known: one for Adam."""
-        return _rounded(max(1.0, float(round(steps))), 1 if self.optimizer == "adam" else 2)
+        return rounded(max(1.0, float(round(steps))), 1 if self.optimizer == "adam" else 2)
 
     @property
     def _last(self) -> str:
@@ -183,15 +183,6 @@ class PredictedDuration:
             found[name] = {"ratio": getattr(self, name)[0], "spread": getattr(self, name)[1]}
         found["trust"] = None if self.trust is None else str(self.trust)
         return plain({"words": self.words, **found})
-
-
-def _rounded(value: float, digits: int = 2) -> str:
-    """
-    >>> _rounded(432.1), _rounded(12345.0, 1), _rounded(5.46)
-    ('430', '10 000', '5.5')
-    """
-    value = float(f"{value:.{digits}g}")
-    return f"{value:,.0f}".replace(",", " ") if value >= 10 or value == int(value) else f"{value:g}"
 
 
 def left_of(accuracy: Accuracy | Array, *, within: bool = False) -> Array:
@@ -457,7 +448,7 @@ def _not_lazy(found: PredictedDuration) -> str:
     for what, (ratio, differing) in (("bias", found.own), ("labels' signal", found.own_signal)):
         if not abs(ratio - 1.0) <= _AGREE + 3.0 * differing / math.sqrt(found.inits):
             return (
-                f"not predicted: in this model the {what} moves at × {_rounded(ratio)} of the pace of its description "
+                f"not predicted: in this model the {what} moves at × {rounded(ratio)} of the pace of its description "
                 f"(frozen parameters, or some that a description does not have?); {WATCH}"
             )
     if found.optimizer != "adam" and found.lr >= found.overshoot:

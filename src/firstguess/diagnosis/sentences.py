@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from firstguess.base.text import percent, percents, rounded_off, size_change_of, spaced
+from firstguess.base.text import percent, percents, rounded_off, short, size_change_of, spaced
 from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.answer import INTERRUPTED, TIME_WAS_UP, Answer, Trains, capital, in_steps
 from firstguess.diagnosis.causes import in_time, lines_of
@@ -302,12 +302,7 @@ def effects(a: Advice) -> list[Effect]:
 
 
 def _number(value: float) -> str:
-    if math.isnan(value):
-        return "?"
-    if 1000 <= abs(value) < 1e6:
-        return spaced(float(f"{value:.3g}"))
-    mantissa, e, exponent = f"{value:.3g}".replace("inf", "∞").partition("e")
-    return f"{mantissa}{e}{int(exponent)}" if e else mantissa  # 1.67e8
+    return "?" if math.isnan(value) else short(float(f"{value:.3g}"))
 
 
 def best_change(d: Diagnosis) -> Advice | None:

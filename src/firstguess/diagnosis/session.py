@@ -18,7 +18,7 @@ from torch import nn
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError
-from firstguess.base.text import counted
+from firstguess.base.text import counted, magnitude, spaced
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.data.streams import POINTS, cut_note, extent
 from firstguess.diagnosis.causes import Removals
@@ -136,7 +136,7 @@ class Subject:
             return ""
         total, self.batches = self._points, list(fewer(self.batches, most))
         self._points = sum(batch.size for batch in self.batches)
-        return f"{self._points:,} of {total:,} points".replace(",", " ")
+        return f"{spaced(self._points)} of {spaced(total)} points"
 
     def _points_within(self, seconds: float) -> int:
         """How many points per member, with its draw, can take in this time; from ever larger parts of the data."""
@@ -477,17 +477,7 @@ def model_name(what: object) -> str:
     if not layers or is_lazy(what):
         return kind.__name__
     each = "1 layer" if layers == 1 else f"{layers} layers"
-    return f"{kind.__name__}, {each}, {_short(sum(p.numel() for p in what.parameters()))} parameters"
-
-
-def _short(count: int) -> str:
-    """
-    >>> _short(740), _short(9610), _short(11_200_000)
-    ('740', '9.6 k', '11 M')
-    """
-    power = min((len(str(count)) - 1) // 3, 3)
-    value = count / 1000**power
-    return f"{value:.{0 if power == 0 or value >= 10 else 1}f} {' kMG'[power]}".rstrip()
+    return f"{kind.__name__}, {each}, {magnitude(sum(p.numel() for p in what.parameters()))} parameters"
 
 
 def data_name(data: object) -> str:

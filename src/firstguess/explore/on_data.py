@@ -9,13 +9,13 @@ from html import escape
 from pathlib import Path
 
 from firstguess.base.errors import FirstguessError
-from firstguess.base.text import percent
+from firstguess.base.text import by_powers, percent
 from firstguess.data import Data, digits, npz
 from firstguess.diagnosis.remedies.tokens import OF_TOKENS
 from firstguess.ensemble.measurement import Measurement
 from firstguess.explore import panels
 from firstguess.explore.choice import Choice
-from firstguess.explore.panels import STYLE, number, signed
+from firstguess.explore.panels import STYLE, signed
 from firstguess.modules.measure import measure
 from firstguess.network.walk import needs_tokens
 from firstguess.theory.predict import predict
@@ -135,6 +135,6 @@ def changes_table(found: list[Change], classes: int) -> str:
 def _cells(one: Change, classes: int) -> Iterator[str]:
     known = one.gamma == one.gamma
     yield one.name
-    yield number(one.gamma) if known else "–"
+    yield by_powers(one.gamma) if known else "–"
     yield percent(largest_share(max(one.gamma, 0.0), classes)) if known else "–"
     yield "not known" if one.growth is None else signed(one.growth)

@@ -12,7 +12,8 @@ from html import escape
 
 import numpy as np
 
-from firstguess.base.text import percent, power_of_ten, rounded_off, spaced
+from firstguess.base.text import by_powers as number
+from firstguess.base.text import percent, rounded_off, spaced
 from firstguess.explore.choice import DIMENSION, PRESETS, TOKENS, WIDTH, Choice, ExploredNetwork
 from firstguess.theory.phases.diagram import PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint
@@ -278,17 +279,6 @@ def refused(choice: Choice, why: str) -> str:
         f'{STYLE}<section id="fg-live" aria-live="polite" data-state="{escape(choice.query)}" data-gamma="nan">'
         f'<p class="fg-head">Not predicted.</p><p>{escape(why)}</p></section>'
     )
-
-
-def number(value: float) -> str:
-    """As the page has it: three digits, powers of ten."""
-    if value == 0.0 or 1e-3 <= abs(value) < 1e5:
-        return f"{value:.3g}"
-    if math.isinf(value):
-        return "∞"
-    power = math.floor(math.log10(abs(value)) + 1e-9)
-    front = value / 10.0**power
-    return power_of_ten(power) if abs(front - 1.0) < 1e-6 else f"{front:.2g}·{power_of_ten(power)}"
 
 
 def _panel(title: str, body: str, *, wide: bool = False) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import float_range
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.text import duration
+from firstguess.base.text import duration, in_bytes
 from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, Mix, Symmetry, text
 from firstguess.network.network import Network
@@ -173,8 +173,8 @@ def _plan(
     if need > memory:
         most = int((memory / (8.0 * _COPIES)) ** 0.5)
         raise NotCovered(
-            f"at most {most} tokens in all, whose pairs take {memory / 1e9:.2g} GB",
-            got=f"{n} sequences of {places} tokens: {need / 1e9:.2g} GB",
+            f"at most {most} tokens in all, whose pairs take {in_bytes(memory)}",
+            got=f"{n} sequences of {places} tokens: {in_bytes(need)}",
             where="data",
             hint=f"points={max(2, most // places)}" if most // places >= 2 else "shorter sequences, or fg.measure(...)",
         )

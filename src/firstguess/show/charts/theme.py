@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.text import percent, percents, spaced
+from firstguess.base.text import short as number
 
-__all__ = ["percent", "percents", "spaced"]  # beside what is defined here
+__all__ = ["number", "percent", "percents", "spaced"]  # beside what is defined here
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart
 Row: TypeAlias = Mapping[str, Any]
@@ -306,20 +306,6 @@ def shortened(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     return f"{text[: width // 2].rstrip()} … {text[-(width - width // 2 - 3) :].lstrip()}"
-
-
-def number(value: float) -> str:
-    """Three digits, and ∞ as such.
-
-    >>> number(18.390547), number(float("inf")), number(0.0), number(123456.0), number(1e12), number(-2.5e-7)
-    ('18.4', '∞', '0', '123 456', '1e12', '−2.5e−7')
-    """
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if 1000 <= abs(value) < 1e6:
-        return spaced(value).replace("-", "−")
-    mantissa, _, exponent = f"{value:.3g}".replace("-", "−").partition("e")
-    return f"{mantissa}e{exponent[0].strip('+')}{exponent[1:].lstrip('0')}" if exponent else mantissa
 
 
 def assumed(assumptions: Sequence[str]) -> str:

@@ -218,14 +218,10 @@ def _rows(name: str, family: Mapping[int, Absorption], low: float, top: float) -
             "median": inside(found.median),
             "low": inside(found.quantile(LOW)),
             "high": inside(found.quantile(HIGH)),
-            "text": _steps(found.median),
+            "text": spaced(found.median, "never"),
         }
         for depth, found in sorted(family.items())
     ]
-
-
-def _steps(number: float) -> str:
-    return f"{number:,.0f}".replace(",", " ") if math.isfinite(number) else "never"
 
 
 def _absorption_title(times: Times) -> str:
@@ -236,7 +232,7 @@ def _absorption_title(times: Times) -> str:
         a, b = family[first].median, family[last].median
         if first == last:
             return f"{name}: {_steps_text(a)} with {_layers(first)}"
-        return f"{name}: {_steps_text(a)} with {_layers(first)}, {_steps(b)} with {_layers(last)}"
+        return f"{name}: {_steps_text(a)} with {_layers(first)}, {spaced(b, 'never')} with {_layers(last)}"
     shared = set[int].intersection(*(set(family) for family in times.values()))
     if not shared:
         return "Steps until the bias is absorbed, by depth"
@@ -245,14 +241,14 @@ def _absorption_title(times: Times) -> str:
     slow, fast = max(medians, key=medians.__getitem__), min(medians, key=medians.__getitem__)
     if medians[slow] == medians[fast]:
         return f"At {_layers(depth)} all have the same median: {_steps_text(medians[slow])}"
-    end = f"{slow}: {_steps_text(medians[slow])} in the median, {fast}: {_steps(medians[fast])}"
+    end = f"{slow}: {_steps_text(medians[slow])} in the median, {fast}: {spaced(medians[fast], 'never')}"
     if medians[fast] == 0.0:
         end = f"{slow}: {_steps_text(medians[slow])} in the median; {fast} has none to absorb"
     return f"At {_layers(depth)} bias lasts longest in {end}"
 
 
 def _steps_text(number: float) -> str:
-    return f"{_steps(number)} steps" if math.isfinite(number) else "never absorbed"
+    return f"{spaced(number)} steps" if math.isfinite(number) else "never absorbed"
 
 
 def _layers(depth: int) -> str:

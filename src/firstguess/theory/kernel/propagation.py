@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import beyond_float64, float_range
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.base.text import in_bytes
 from firstguess.network.layer import Layer, LayerReading, text
 from firstguess.network.network import Network
 from firstguess.network.points import AllPairsMap, Done, Points, Remark, mean_of_pairs, merged
@@ -241,8 +242,8 @@ def _check_memory(n: int, matrices: int, itemsize: int) -> None:
     if needs > 0.9 * free:
         most = int((0.5 * free / (itemsize * (matrices + 1) + 12.0)) ** 0.5)
         raise InvalidInput(
-            f"data whose pairs fit in memory ({free / 1e9:.0f} GB)",
-            got=f"{n} points: {needs / 1e9:.0f} GB",
+            f"data whose pairs fit in memory ({in_bytes(free)})",
+            got=f"{n} points: {in_bytes(needs)}",
             where="kernel",
             hint=f"a random subset: points={most}",
         )

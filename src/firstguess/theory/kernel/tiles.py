@@ -17,7 +17,7 @@ import numpy as np
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import Chain, chain
-from firstguess.base.text import duration
+from firstguess.base.text import duration, in_bytes
 from firstguess.base.threads import in_threads, tiles
 from firstguess.network.layer import Layer, LayerReading, Mix, has_reading
 from firstguess.network.points import Correlate, PairwiseMap, Points, Tile, apply, at_equal_places, unchanged
@@ -402,8 +402,8 @@ class Budget:
         if need > self.memory:
             side = math.isqrt(math.isqrt(int(self.memory / (_COPIES * 8.0 * arrays))))
             raise NotCovered(
-                f"images of at most {side}×{side} positions, for which a pair takes {_bytes(self.memory)}",
-                got=f"{largest} positions: {_bytes(need)} for one pair of images",
+                f"images of at most {side}×{side} positions, for which a pair takes {in_bytes(self.memory)}",
+                got=f"{largest} positions: {in_bytes(need)} for one pair of images",
                 where="data",
                 hint="smaller images, a stride in the first convolution, or the ensemble reading: fg.measure(...)",
             )
@@ -412,8 +412,8 @@ class Budget:
         if need > self.memory:
             raise NotCovered(
                 f"at most {int(math.sqrt(self.memory / each) / stored)} images: "
-                f"a batchnorm or max-pool wants all pairs of images and positions in {_bytes(self.memory)}",
-                got=f"{self.n} images with {stored} positions: {_bytes(need)}",
+                f"a batchnorm or max-pool wants all pairs of images and positions in {in_bytes(self.memory)}",
+                got=f"{self.n} images with {stored} positions: {in_bytes(need)}",
                 where="data",
                 hint="points=…, layernorm, or the ensemble reading: fg.measure(...)",
             )
@@ -451,7 +451,3 @@ def _inside(block: Layer, grid: PositionGrid) -> list[int]:
         for layer, at in zip(path, grids[:-1], strict=True):
             found += _inside(layer, at)
     return found
-
-
-def _bytes(size: float) -> str:
-    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

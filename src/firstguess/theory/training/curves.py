@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,9 +162,7 @@ class Absorption:
     def words(self, last: int) -> str:
         """The median and where 90 % of networks are; `last` is the last step that was looked at."""
 
-        def said(steps: float) -> str:
-            return spaced(steps) if math.isfinite(steps) else f"more than {spaced(last)}"
-
+        said = partial(spaced, beyond=f"more than {spaced(last)}")
         low, high = self.quantile(LOW), self.quantile(HIGH)
         if high == 0.0:
             return "0: it is so at the start"

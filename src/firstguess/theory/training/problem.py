@@ -14,6 +14,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Record
+from firstguess.base.text import in_bytes
 from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
@@ -265,8 +266,8 @@ def check_memory(points: int, draws: int, network: Network, options: Options, me
     if needs > memory:
         most = int((math.sqrt(each**2 + 4.0 * pairs * memory) - each) / (2.0 * pairs))
         raise InvalidInput(
-            f"data whose pairs fit in {memory / 1e9:.3g} GB",
-            got=f"{points} points: {needs / 1e9:.3g} GB",
+            f"data whose pairs fit in {in_bytes(memory)}",
+            got=f"{points} points: {in_bytes(needs)}",
             where="predict_training",
             hint=f"a random subset of {most} points, or memory={needs:.1g}",
         )
