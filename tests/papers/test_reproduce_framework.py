@@ -60,11 +60,8 @@ def test_items_say_what_they_do() -> None:
 
 NOT_STORED = {  # items whose quick numbers no stored ones guard yet
     "beyond/finite-size",
-    "beyond/repair",
     "beyond/seed-print",
-    "mf/pretrained",
     "mf/training-cifar10",
-    "mf/width",
 }
 
 

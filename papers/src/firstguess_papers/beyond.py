@@ -98,7 +98,7 @@ readings = measured(
     "standardized; {inits} networks each, {draws} draws of the kernel's law.",
     quick=dict(width=300, n=200, inits=200, draws=5000),
     full=dict(width=1000, n=500, inits=400, draws=20_000),
-    seconds=(15, 110),
+    seconds=(12, 110),
     cells=_cells,
     quantities=lambda c: {"readings": {key: _read_three_ways(c, *key) for key in c.cells}},
     judge=_judge_readings,

@@ -212,7 +212,7 @@ absorption = measured(
     "ReLU networks {more} times as many.",
     quick=dict(cases=3, width=100, points=60, inits=10, more=1),
     full=dict(cases=6, width=300, points=100, inits=24, more=4),
-    seconds=(15, 120),
+    seconds=(6, 120),
     quantities=_times,
     judge=lambda c: judged(c.times, c.tangents),
     tables=lambda c: {"times": [_row(name, times) for name, times in c.times.items()], "depths": c.depths},

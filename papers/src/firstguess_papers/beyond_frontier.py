@@ -211,7 +211,7 @@ frontier = measured(
     "outputs, {points} random points of that dimension, {inits} initializations each.",
     quick=dict(width=200, points=60, inits=30),
     full=dict(width=500, points=64, inits=40),
-    seconds=(20, 150),
+    seconds=(11, 150),
     quantities=_sampled,
     judge=lambda c: judged(c.networks),
     tables=lambda c: {"frontier": [_row(*one) for one in c.networks.values()]},

@@ -226,7 +226,7 @@ def _head_row(name: str, one: Moved) -> dict[str, Any]:
 
 imbalance = measured(
     "beyond/imbalance", "A moved head, and one class in twenty", "theory.md §10", claims=("B8",),
-    needs=("mnist", "cifar10"), seconds=(20, 150),
+    needs=("mnist", "cifar10"), seconds=(16, 150),
     about="MNIST 4 against 9, {rare} and 20 times as many images, {held} of each held out; 5 hidden layers of {width}, "
     "batches of 64, SGD and Adam at one rate each, {steps} steps, {networks} networks an arm. Heads: three models, "
     "{points} images of CIFAR-10 and as many others, {members} initializations.",

@@ -376,7 +376,7 @@ repair = measured(
         few=2, inits=10, first=4, searched=(10, 30, 100), steps=(5, 10, 17, 30, 55, 100, 170, 300),
         rates={"sgd": (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "adam": (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)},
     ),
-    seconds=(20, 900),
+    seconds=(26, 900),
     quantities=lambda c: {
         "settings": [trained_setting(c, name, optimizer) for name in c.data for optimizer in ("sgd", "adam")],
         "places": stands(networks(c.depth)),

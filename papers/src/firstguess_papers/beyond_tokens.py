@@ -120,7 +120,7 @@ def judge_norm(depths: Sequence[int], ratios: By_design, floors: By_design, shar
 tokens_norm = measured(
     "beyond/tokens-norm",
     "The kind of norm does not matter in transformers: LayerNorm against RMSNorm on the same weights",
-    "theory.md §9, (21)", claims=("B2",), version=2, seconds=(8, 200),
+    "theory.md §9, (21)", claims=("B2",), version=2, seconds=(6, 200),
     about="Blocks of attention (4 heads) and GELU or gated SiLU, norms before the branches or after the sums, all "
     "variances 1, width {width}, {depth} blocks; {n} sequences of {length} different tokens; {inits} networks each "
     "with LayerNorm, and with RMSNorm and the same weights.",
@@ -267,7 +267,7 @@ def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str
 tokens_shared = measured(
     "beyond/tokens-shared",
     "In real transformers it is what sequences share that makes the bias: positions, CLS, BOS, types",
-    "theory.md §9, (20)", claims=("B2",), seconds=(8, 120),
+    "theory.md §9, (20)", claims=("B2",), seconds=(6, 120),
     about="GPT-2, BERT, LLaMA and ViT as Hugging Face starts them, {depth} blocks of width {width}, {n} sequences of "
     "{length} different tokens or random images; as they are, and without positions, CLS, BOS and types; {inits} "
     "networks each.",
@@ -313,7 +313,7 @@ def _own_guesses(c: Found) -> dict[str, Any]:
 
 tokens_own = measured(
     "beyond/tokens-own", "How often a tied language-model head guesses its own input does not depend on γ",
-    "theory.md §9, (30)", claims=("B3",), seconds=(5, 60),
+    "theory.md §9, (30)", claims=("B3",), seconds=(4, 60),
     about="Tokens' vectors, a vector that all share and a gated block, whose sizes add up so that the own logit stands "
     "3.5 standard deviations higher; five parts of the shared one; width {width}, vocabulary {vocabulary}, {tokens} "
     "tokens; {inits} networks each.",

@@ -239,7 +239,7 @@ residual = measured(
     "{points} points of a blob; {inits} networks. Closed form to 2000 layers.",
     quick=dict(width=200, points=128, inits=6),
     full=dict(width=1000, points=256, inits=8),
-    seconds=(12, 110),
+    seconds=(11, 110),
     quantities=_residual,
     judge=_judge_residual,
     tables=lambda c: {"growth": c.rows},

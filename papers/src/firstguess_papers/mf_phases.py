@@ -84,7 +84,7 @@ table1 = measured(
     "variance, simulated with {depth} hidden layers of {width}, {members} networks each.",
     quick=dict(width=300, depth=60, members=12, chunk=6),
     full=dict(width=1000, depth=100, members=6, chunk=2),
-    seconds=(6, 60),
+    seconds=(5, 60),
     quantities=_table1,
     judge=_judge_table1,
     tables=lambda c: {"table1": [
@@ -176,7 +176,7 @@ phases = measured(
     "{nodes} nodes before pooling, {inits} networks, on 64 points of a blob.",
     quick=dict(across=60, up=40, nodes=512, inits=16),
     full=dict(across=120, up=80, nodes=1024, inits=24),
-    seconds=(12, 60),
+    seconds=(24, 60),
     quantities=_phases,
     judge=lambda c: [_judge_phases(c)],
     tables=lambda c: {"lines": c.rows, "diagrams": [
@@ -250,7 +250,7 @@ approach = measured(
     "1.25 times the critical weight variance with bias variance 0.1, and at 0.75 without biases.",
     quick=dict(width=300, members=16, chunk=8),
     full=dict(width=1000, members=10, chunk=5),
-    seconds=(9, 60),
+    seconds=(5, 60),
     quantities=_approach,
     judge=lambda c: [_judge_approach(c)],
     tables=lambda c: {"approach": c.rows},

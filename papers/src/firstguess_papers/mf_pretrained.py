@@ -71,7 +71,7 @@ pretrained = measured(
     "1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam, {rest} held-out images.",
     quick=dict(width=16, blocks=2, points=300, steps=50, tuning=12, few=60, rest=60),
     full=dict(width=40, blocks=3, points=1000, steps=150, tuning=40, few=150, rest=200),
-    seconds=(25, 240),
+    seconds=(17, 240),
     quantities=_pretrained,
     judge=lambda c: judged(c.found, c.past),
     tables=lambda c: {"curves": [

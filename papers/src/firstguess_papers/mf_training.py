@@ -61,7 +61,7 @@ training = _phases(
     "rate for all phases of an activation, 0.2 of the edge's overshoot, and once more 0.2 of each phase's own.",
     quick=dict(depth=16, other=8, width=50, steps=40, inits=10, points=150, held=150),
     full=dict(depth=30, other=15, width=150, steps=160, inits=10, points=300, held=300),
-    seconds=(30, 300),
+    seconds=(22, 300),
 )  # fmt: skip
 
 training_cifar10 = _phases(

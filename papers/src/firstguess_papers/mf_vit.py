@@ -71,7 +71,7 @@ vit = measured(
     "critical weight variance, as many others to test.",
     quick=dict(width=100, blocks=10, points=24, networks=8),
     full=dict(width=300, blocks=20, points=16, networks=5),
-    seconds=(10, 90),
+    seconds=(8, 90),
     quantities=_vit,
     judge=lambda c: [_judge_vit(c)],
     tables=lambda c: {"blocks": c.rows},
@@ -157,7 +157,7 @@ _PROBED = 1000  # members that give the rates are none of those that are trained
     "each; one rate for all, 0.2 of the critical network's overshoot, and once more 0.2 of each one's own.",
     quick=dict(blocks=3, other=2, width=24, points=50, batch=25, steps=16),
     full=dict(blocks=8, other=4, width=40, points=100, batch=40, steps=60),
-    seconds=(20, 280),
+    seconds=(17, 280),
 )
 def vit_training(run: Run) -> Outcome:
     """M10 for MF's vanilla ViT: absorbing and learning at 0.7, 1 and 1.3 times the critical weight variance."""
