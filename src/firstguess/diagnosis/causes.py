@@ -48,8 +48,8 @@ class Cause(Record):
 
     `before` and `after` are c of two inputs before and after it, `added` their difference (of several steps, the sum).
     `largest_before` → `largest_after`: the average share of the largest class as it is, and where the step hands on as
-    much correlation as it gets, with the standard error of the change; γ of the output likewise. Both are of the same
-    `inits` initializations and `points` points. NaN: not tried, a note says why.
+    much correlation as it gets (bias parameters: are 0), with the standard error of the change; γ likewise. Both are of the
+    same `inits` initializations and `points` points. NaN: not tried, a note says why.
 
     `kind` is the module's class, "code: add > relu" for plain code between modules, "data" for the inputs' own
     correlation, "constant" for lookups that give the same for every point (positions, token types). `bias`: what raises

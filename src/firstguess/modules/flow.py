@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -453,6 +453,8 @@ class _AblatedForward:
         self._needed = {source for sources in self._before.values() for source in sources}
         self._seen: dict[str, _Seen] = {}
         self._raises = sum(self._steps[name].added for name in removed if name in self._steps) >= 0
+        biased = {name for name in removed if name in self._steps and self._steps[name].bias} if self._raises else set()
+        self._bias = {name: model.get_submodule(name.partition("#")[0]) for name in biased}  # of what raises c by it
         self._last = flow.steps[-1].name if flow.steps else ""
         kept = (*model.parameters(), *model.buffers())
         self._kept = {tensor.untyped_storage().data_ptr() for tensor in kept if tensor.device.type != "meta"}
@@ -515,6 +517,10 @@ class _AblatedForward:
         if x is None or (last and tensor.ndim > 2):
             self.impossible = True
             return tensor
+        if self._bias:  # layers without bias parameters hand on what they get, but for chance
+            new = _without_bias(self._bias[name], tensor) if name in self._bias else tensor
+            self.impossible |= new is None
+            return tensor if new is None else new
         raw = _seen(x)
         # Of an output, c is that of what arg-max sees.
         seen = _seen(contrasts(x if x.shape[1] > 1 else x[:, 0])) if last else raw
@@ -546,6 +552,17 @@ class _AblatedForward:
         return (tensor.reshape(size, rows, *tensor.shape[1:]) + shift.reshape(rows, *tensor.shape[1:])).reshape(
             tensor.shape
         )
+
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+def _without_bias(layer: nn.Module, tensor: torch.Tensor) -> torch.Tensor | None:
+    """What the layer gives with bias parameters of 0; None where they are not one per unit."""
+    bias, units = cast("torch.Tensor", layer.bias), 1 if isinstance(layer, _CONVOLUTIONS) else tensor.ndim - 1
+    if bias.ndim != 1 or tensor.shape[units] != len(bias):
+        return None
+    return tensor - bias.reshape([-1 if axis == units else 1 for axis in range(tensor.ndim)])
 
 
 def _lowered(raw: _Seen, seen: _Seen, wanted: float, share: float) -> torch.Tensor:
