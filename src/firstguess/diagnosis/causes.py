@@ -48,7 +48,7 @@ class Cause(Record):
 
     `before` and `after` are c of two inputs before and after it, `added` their difference (of several steps, the sum).
     `largest_before` → `largest_after`: the average share of the largest class as it is, and where the step hands on as
-    much correlation as it gets (bias parameters: are 0), with the standard error of the change; γ likewise. Both are of the
+    much correlation as it gets (biases: are 0), with the standard error of the change; γ likewise. Both are of the
     same `inits` initializations and `points` points. NaN: not tried, a note says why.
 
     `kind` is the module's class, "code: add > relu" for plain code between modules, "data" for the inputs' own
