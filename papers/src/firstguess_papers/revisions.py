@@ -57,6 +57,8 @@ REVISIONS: dict[str, str] = {
     "moved heads by 5 % too much was mended (it had said: holds); 48 instead of 16 networks, and the tilted start by "
     "optimizer, because it could not decide",
     "B9": "after a quick run, before any full one: the error of a drawn prediction counts",
+    "B10": "after a quick run, before the full one: the lazy prediction of mean logits is checked too, and networks "
+    "have other names",
     "N12, N13": "the least differences worth deciding (0.05 of a ratio of steps, 0.01 of a gap, 5 steps) were stated "
     "after the first full runs and before sampling went on",
     "M10, M11, M12, M15": "sizes, rates and guards (a sweep in which nothing learns decides nothing) were set on quick "
