@@ -151,11 +151,11 @@ def test_ties_and_preferences_are_findings():
         def member(self, i: int) -> tuple[np.ndarray, np.ndarray, int]:
             return *super().member(i)[:2], 450
 
-    m = run(Tied(gamma=0.0), inits=40)
+    m = run(Tied(gamma=0.01), inits=40)
     assert m.ties == pytest.approx(0.9)
     assert [f.kind for f in m.findings] == ["ties"]
     # only one member is looked at where all are one trained model: its own ties, not the sum over its batch
-    one = run(Tied(gamma=0.0, findings=(Finding(FindingKind.NOTHING_FRESH, "trained"),)), inits=40)
+    one = run(Tied(gamma=0.01, findings=(Finding(FindingKind.NOTHING_FRESH, "trained"),)), inits=40)
     assert (one.inits, one.ties) == (1, pytest.approx(0.9))
 
     class Preferring(FakeEngine):

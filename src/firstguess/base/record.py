@@ -144,10 +144,10 @@ class Shown:
         side, and `fg.figures.save(chart, "figure.png")` writes one.
 
         >>> import firstguess as fg
-        >>> fg.predict(fg.mlp(depth=3)).plot("pie")
+        >>> fg.predict(fg.mlp(depth=3)).plot("pie")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        firstguess.InvalidInput: Expected one of guesses, depth, but got 'pie', at Prediction.plot. Try: plot("guesses")
+        firstguess.InvalidInput: Expected one of guesses, depth, support, but got 'pie', at Prediction.plot. ...
         """
         return room().chart(self, what, title)
 
