@@ -6,6 +6,7 @@
     python benchmarks/answers.py run last        20 more of these, after a rule was changed because of one of them
     python benchmarks/answers.py run fresh       20 of both families, after more copies and held-out points; run once
     python benchmarks/answers.py run blind       22 of both families, drawn and not chosen, of settings that no case had
+    python benchmarks/answers.py run sealed      25 of other networks, data, optimizers, faults (answers_sealed.py)
     python benchmarks/answers.py table           the confusion tables, as docs/answers.md has them
 
 Models are drawn: a kind (sound, biased, deep, faulty, repaired: six each), then architecture, data and optimizer. What
@@ -26,6 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import answers_sealed as sealed
 import numpy as np
 import torch
 from torch import nn
@@ -38,9 +40,10 @@ time.perf_counter = time.process_time  # on a machine that others use, `seconds=
 
 RESULTS = Path(__file__).with_name("answers.jsonl")
 KINDS = ("sound", "biased", "deep", "faulty", "repaired")
-SEEDS = {"made": 1, "held": 2, "new": 3, "last": 4, "fresh": 5, "blind": 6}
+SEEDS = {"made": 1, "held": 2, "new": 3, "last": 4, "fresh": 5, "blind": 6, "sealed": sealed.SEED}
 STEPS, USUAL, MEMBERS, BATCH = 500, 250, 4, 32
 MORE = 8  # trainings of a fresh case: of four, one in three was judged by noise where starts are all in one class
+MOST = 32  # of a sealed one, until the bias is to be gone: of eight, too
 APART, LATER = 2.0, 5.0  # a stated number of steps is right within this factor, or so many steps …
 LEFT = 0.35  # … if no more than this is left of the starting bias then: a quarter, and the noise of four trainings
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -52,6 +55,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "nesterov": lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.95, nesterov=True),
     "huge rate": lambda p: torch.optim.Adam(p, lr=30.0),  # which the network of new-14 learns with
     "larger rate": lambda p: torch.optim.SGD(p, lr=30.0, momentum=0.9),
+    **sealed.OPTIMIZERS,
 }
 OLD, OTHER = ("adam", "sgd", "momentum"), ("adamw", "rmsprop", "nesterov")
 FAULTS = ("softmax twice", "softmax over the batch", "relu head", "head bias", "pixels", "labels", "dropout", "dead")
@@ -88,6 +92,8 @@ def cases(half: str) -> list[Case]:
         return fresh_cases()
     if half == "blind":
         return blind_cases()
+    if half == "sealed":
+        return sealed.drawn(Case)
     return _drawn(half, SEEDS[half])
 
 
@@ -184,7 +190,7 @@ def blind_cases() -> list[Case]:
     def settings(case: Case) -> tuple[Any, ...]:
         return tuple(value for name, value in asdict(case).items() if name not in ("half", "number"))
 
-    seen = {settings(case) for half in SEEDS if half != "blind" for case in cases(half)}
+    seen = {settings(case) for half in SEEDS if half not in ("blind", "sealed") for case in cases(half)}
     found: list[Case] = []
     for family in (_drawn("blind", SEEDS["blind"]), new_cases("blind")):
         fresh = [case for case in family if settings(case) not in seen]
@@ -199,6 +205,8 @@ def blind_cases() -> list[Case]:
 
 def points(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     """640 labelled points."""
+    if case.half == "sealed":
+        return sealed.points(case)
     rng = np.random.default_rng(case.number)
     if case.data in ("moons", "bars", "series"):
         return new_points(case, rng)
@@ -318,11 +326,13 @@ CLASSES = {"blobs": 4, "moons": 2, "bars": 6, "series": 5}
 
 def build(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> nn.Module:
     """As PyTorch draws it, or with weights of another size; then its fault, or its repair."""
-    act = ACTIVATIONS[case.activation]
+    act = ACTIVATIONS.get(case.activation, nn.ReLU)
     classes = CLASSES.get(case.data, 10)
     example = data[0][0]
-    if case.net == "vit":
-        model: nn.Module = ViT(case.depth, act, classes)
+    if case.half == "sealed":
+        model: nn.Module = sealed.network(case, example)
+    elif case.net == "vit":
+        model = ViT(case.depth, act, classes)
     elif case.net == "gru":
         model = Gru(example.shape[-1], case.depth, classes)
     elif case.net == "cls":
@@ -332,7 +342,7 @@ def build(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> nn.Module:
         model = nn.Sequential(*_layers(case, act, data[0][0], classes))
     if case.gain:
         for module in model.modules():
-            if isinstance(module, (nn.Linear, nn.Conv2d)):
+            if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)):
                 with torch.no_grad():
                     module.weight.mul_(case.gain)
                     if module.bias is not None:
@@ -382,16 +392,17 @@ def _layers(case: Case, act: Callable[[], nn.Module], example: torch.Tensor, cla
 # -- What happened ----------------------------------------------------------------------------------------------------
 
 
-def trained(case: Case, model: nn.Module, data: tuple[torch.Tensor, torch.Tensor], seed: int) -> tuple[Any, Any]:
+def trained(case: Case, data: tuple[torch.Tensor, torch.Tensor], seed: int, steps: int = STEPS) -> tuple[Any, Any]:
     """Steps, and the accuracy on every class at each of them, by a plain loop."""
-    x, y = data
+    torch.manual_seed(10_000 + 100 * case.number + seed)
+    model, (x, y) = build(case, data), data
     optimizer = OPTIMIZERS[case.optimizer](model.parameters())
     order = torch.Generator().manual_seed(seed)
     at: list[int] = []
     by_class: list[list[float]] = []
     rows = torch.empty(0, dtype=torch.long)
     model.train()
-    for step in range(STEPS + 1):
+    for step in range(steps + 1):
         if step % 10 == 0 or step < 10:
             with torch.no_grad():
                 guess = model(x).argmax(1)
@@ -407,26 +418,36 @@ def trained(case: Case, model: nn.Module, data: tuple[torch.Tensor, torch.Tensor
     return at, by_class
 
 
-def happened(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
+def happened(case: Case, data: tuple[torch.Tensor, torch.Tensor], until: float = 0.0) -> dict[str, Any]:
     """How fast it learned, on average over four trainings, and what was left of the starting bias: accuracies by class,
-    without their average over trainings, projected on those of the start."""
+    without their average over trainings, projected on those of the start. More trainings tell the latter `until` a
+    step."""
     curves: list[Any] = []
     at: list[int] = []
-    for seed in range(MORE if case.half in ("fresh", "blind") else MEMBERS):
-        torch.manual_seed(10_000 + 100 * case.number + seed)
+    for seed in range(MORE if case.half in ("fresh", "blind", "sealed") else MEMBERS):
         try:
-            at, by_class = trained(case, build(case, data), data, seed)
+            at, by_class = trained(case, data, seed)
         except (IndexError, RuntimeError) as error:
             return {"word": "not at all", "why": str(error).splitlines()[0]}
         curves.append(by_class)
     found = np.array(curves)  # (trainings, steps, classes)
     accuracy, chance = found.mean(axis=(0, 2)), 1.0 / found.shape[2]
-    apart = found - found.mean(axis=0)
-    size = float(np.square(apart[:, 0]).sum())
-    left = np.einsum("nsc,nc->s", apart, apart[:, 0]) / size if size > 0.01 else np.zeros(len(at))
+    left = left_of(found)
+    if until:
+        last = min(STEPS, 10 * int(np.ceil(until / 10)))
+        others = [trained(case, data, seed, last)[1] for seed in range(len(curves), MOST)]
+        count = len(others[0])
+        left[:count] = left_of(np.concatenate([found[:, :count], others]))
     half = next((step for step, value in zip(at, accuracy, strict=True) if value >= chance + 0.5 * (1 - chance)), None)
     word = "not at all" if half is None else "usual speed" if half <= USUAL else "late"
     return {"word": word, "half": half, "accuracy": float(accuracy[-1]), "at": at, "left": left.round(4).tolist()}
+
+
+def left_of(found: Any) -> Any:
+    """Of the starting bias, by accuracies (trainings, steps, classes)."""
+    apart = found - found.mean(axis=0)
+    size = float(np.square(apart[:, 0]).sum())
+    return np.einsum("nsc,nc->s", apart, apart[:, 0]) / size if size > 0.01 else np.zeros(found.shape[1])
 
 
 def judged(case: Case) -> dict[str, Any]:
@@ -435,11 +456,13 @@ def judged(case: Case) -> dict[str, Any]:
     data = points(case)
     torch.manual_seed(case.number)
     model = build(case, data)
+    told = case.half in ("last", "fresh", "blind", "sealed")  # else it is assumed
+    loss = nn.NLLLoss() if case.fault == "nll of logits" else nn.CrossEntropyLoss() if told else None
     d = fg.diagnose(
         model,
         data,
         optimizer=OPTIMIZERS[case.optimizer],
-        loss=nn.CrossEntropyLoss() if case.half in ("last", "fresh", "blind") else None,  # else it is assumed
+        loss=loss,
         batch_size=BATCH,
         inits=16,
         points=400,
@@ -449,9 +472,10 @@ def judged(case: Case) -> dict[str, Any]:
     seen = {"answer": str(d.answer), "headline": d.headline, "steps": d.duration.steps, "run": d.run}
     faults = [fault.name for fault in d.faults]
     took = time.perf_counter() - began
+    until = gone_by(d.duration.steps) if case.half == "sealed" and d.answer == "harmless" else 0.0
     return {
         **asdict(case), **seen, "faults": faults, "verdict": d.verdict.name, "will_train": str(d.will_train),
-        "seconds": round(took, 1), "happened": happened(case, data), "commit": commit(),
+        "seconds": round(took, 1), "happened": happened(case, data, until), "commit": commit(),
     }  # fmt: skip
 
 
@@ -471,9 +495,13 @@ def right(row: dict[str, Any]) -> bool:
     if answer == "worth a change":
         return word != "usual speed" or left_at(row, row["run"]) > 0.25
     if answer == "harmless":
-        step = float(row["steps"])
-        return word != "not at all" and abs(left_at(row, max(APART * step, step + LATER))) <= LEFT
+        return word != "not at all" and abs(left_at(row, gone_by(float(row["steps"])))) <= LEFT
     return answer == "nothing to do" and word != "not at all"
+
+
+def gone_by(step: float) -> float:
+    """When the bias has to be gone, where this step is stated."""
+    return max(APART * step, step + LATER)
 
 
 def left_at(row: dict[str, Any], step: float) -> float:
