@@ -80,7 +80,7 @@ def test_sequences_that_do_not_fit_in_memory_say_how_much_they_need() -> None:
     with pytest.raises(fg.NotCovered, match=r"2 sequences of 20000 tokens: 89.6 GB"):
         fg.predict(NET, inputs=fg.Tokens(length=20_000))
     windows = NET.replace("attention(4)", "attention(4, window=5)")
-    with pytest.raises(fg.NotCovered, match=r"one takes at most 2 GB, but got 5.4 GB"):
+    with pytest.raises(fg.NotCovered, match=r"one takes at most 2 GB, but got 5.41 GB"):
         fg.measure(windows, long.reshape(1, -1).repeat(2, axis=0), inits=2, width=8)
 
 

@@ -272,10 +272,11 @@ def test_the_points_that_are_offered_take_half_of_the_memory(
     monkeypatch.setattr(kernel_module.os, "sysconf", {"SC_PHYS_PAGES": free // 4096, "SC_PAGE_SIZE": 4096}.__getitem__)
     with pytest.raises(InvalidInput) as caught:
         kernel_module._check_memory(n, matrices, itemsize)
-    needs, most = (float(re.findall(what, str(caught.value))[0]) for what in (r"points: (\d+) GB", r"points=(\d+)"))
-    assert needs * 1e9 * (most / n) ** 2 == pytest.approx(0.5 * free, rel=1e-4)
+    needs, most = (float(re.findall(what, str(caught.value))[0]) for what in (r"points: ([\d.]+) TB", r"points=(\d+)"))
+    needs *= 1e12  # three digits of it are said
+    assert needs * (most / n) ** 2 == pytest.approx(0.5 * free, rel=5e-3)
     for share, fits in ((0.89, True), (0.91, False)):
-        points = int(n * math.sqrt(share * free / (needs * 1e9)))
+        points = int(n * math.sqrt(share * free / needs))
         with nullcontext() if fits else pytest.raises(InvalidInput):
             kernel_module._check_memory(points, matrices, itemsize)
 

@@ -141,7 +141,7 @@ def test_bad_input_is_one_clear_line() -> None:
             "a coincidence of at least",
         ),
         (lambda: fg.predict(tied.format("layernorm"), inputs=fg.Tokens(length=8), classes=300, points=10**9),
-         "at most 7812496 positions in all, which take 2 GB, but got 1000000000: 2.6e.02 GB"),
+         "at most 7812496 positions in all, which take 2 GB, but got 1000000000: 256 GB"),
         (lambda: fg.predict(
             "embed(1, vocabulary=300) > positions(3) > unembed", data=ids(4000, 8), classes=300,
             width=20_000,

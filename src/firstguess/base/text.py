@@ -77,10 +77,13 @@ def magnitude(count: int) -> str:
 def in_bytes(size: float) -> str:
     """A number of bytes.
 
-    >>> in_bytes(2.34567e9), in_bytes(4.2e7)
-    ('2.35 GB', '42 MB')
+    >>> in_bytes(2.34567e9), in_bytes(4.2e7), in_bytes(8e12)
+    ('2.35 GB', '42 MB', '8 TB')
     """
-    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    if size < 1e9:
+        return f"{size / 1e6:.0f} MB"
+    value, unit = (size / 1e9, "GB") if size < 9.995e11 else (size / 1e12, "TB")
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def power_of_ten(exponent: int) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import no_pipe, reads_files
+from firstguess.base.text import in_bytes
 from firstguess.data.dataset import Classes, Data, Standardization, whole_number
 from firstguess.data.files import (
     DATA_DIR_VARIABLE,
@@ -332,8 +333,8 @@ def _check_memory(n: int, d: int) -> None:
         free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     if needs > 0.9 * free:
         raise InvalidInput(
-            f"data that fit in memory ({free / 1e9:.0f} GB)",
-            got=f"{n} points of {d} numbers: {needs / 1e9:.3g} GB",
+            f"data that fit in memory ({in_bytes(free)})",
+            got=f"{n} points of {d} numbers: {in_bytes(needs)}",
             where="blob",
             hint=f"n={max(1, int(0.5 * free / (8.0 * d)))}",
         )

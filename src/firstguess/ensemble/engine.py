@@ -20,6 +20,7 @@ from firstguess.base import checks
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.statistics import guesses as tied_guesses
+from firstguess.base.text import in_bytes
 from firstguess.base.threads import cores
 from firstguess.ensemble.member_module import check_data, drawn, moments_of, resolve
 from firstguess.ensemble.member_statistics import (
@@ -381,8 +382,8 @@ class TokenEngine:
         one = size * _HELD * widest + (_MASK * data.shape[1] ** 2 if masked and data.ndim == 2 else 0.0)
         if one > memory:
             raise NotCovered(
-                f"sequences of which one takes at most {memory / 1e9:.2g} GB",
-                got=f"{one / 1e9:.2g} GB, with {data.shape[1:]} numbers each",
+                f"sequences of which one takes at most {in_bytes(memory)}",
+                got=f"{in_bytes(one)}, with {data.shape[1:]} numbers each",
                 where="measure",
                 hint=f"shorter sequences, or memory={2 * one:.0e}",
             )

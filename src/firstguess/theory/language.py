@@ -29,6 +29,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import positive, root
 from firstguess.base.statistics import guesses
+from firstguess.base.text import in_bytes
 from firstguess.network.attention_theory import NEGATIVE
 from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, LayerReading, text
@@ -111,8 +112,8 @@ def predict_language(
     size = _width(network.layers[:-1], ids.shape[1], width)
     if 4.0 * network.classes * size > _MEMORY:
         raise NotCovered(
-            f"a head of at most {_MEMORY / 1e9:.2g} GB",
-            got=f"{network.classes} tokens of {size} numbers: {4e-9 * network.classes * size:.2g} GB",
+            f"a head of at most {in_bytes(_MEMORY)}",
+            got=f"{network.classes} tokens of {size} numbers: {in_bytes(4.0 * network.classes * size)}",
             where="predict",
             hint="a smaller vocabulary",
         )
@@ -210,8 +211,8 @@ def _check_memory(positions: int, length: int, each: float) -> None:
     fits = int(_MEMORY / each) // length
     if positions > max(fits, 2) * length:
         raise NotCovered(
-            f"at most {max(fits, 2) * length} positions in all, which take {_MEMORY / 1e9:.2g} GB",
-            got=f"{positions}: {positions * each / 1e9:.2g} GB",
+            f"at most {max(fits, 2) * length} positions in all, which take {in_bytes(_MEMORY)}",
+            got=f"{positions}: {in_bytes(positions * each)}",
             where="data",
             hint=f"{max(fits, 2)} sequences, or fg.measure(...)",
         )

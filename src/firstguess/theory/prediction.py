@@ -16,7 +16,7 @@ from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Shown, StoredRecord
-from firstguess.base.text import plain, with_old_names
+from firstguess.base.text import by_powers, plain, with_old_names
 from firstguess.network.layer import LayerReading
 from firstguess.network.network import Network
 from firstguess.network.signal import exp
@@ -421,7 +421,7 @@ class Prediction(StoredRecord, Shown):
             hidden = growth[:-1] if growth.size > 1 else growth
             total = math.prod(hidden.tolist())  # inf beyond float64, without a warning
             each = total ** (1 / hidden.size)
-            said = f"× {each:.4g} per layer in mean square, × {total:.3g} in all: they {gradient_word(total)}"
+            said = f"× {each:.4g} per layer in mean square, × {by_powers(total)} in all: they {gradient_word(total)}"
             rows.append(("gradients, going back", said))
         if self.own_guess is not None:
             rows.append(("chance to guess the own input", f"{self.own_guess:.4g}"))
