@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import firstguess as fg
-from firstguess.ensemble.engine import TokenEngine
+from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.network.network import Network
 from firstguess.network.walk import changed
 from firstguess.theory.tokens import token_kernel
@@ -111,7 +111,7 @@ def against_measuring(rounds: int) -> None:
     """
     for depth, n, length in ((12, 8, 128), (12, SEQUENCES, LENGTH)):
         x, net = ids(n, length), gpt2(depth=depth)
-        engine = TokenEngine(net, x, width=768, probe="output")
+        engine = DescriptionEngine(net, x, width=768, probe="output")
         plain = _plain_forward(x, depth)
         jobs: dict[str, Callable[[], object]] = {
             "closed form": lambda net=net, length=length: fg.predict(

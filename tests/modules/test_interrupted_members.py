@@ -8,7 +8,7 @@ from torch import nn
 from firstguess.data import blob, collect
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_statistics import Interrupted
-from firstguess.ensemble.worker import Worker
+from firstguess.ensemble.worker import ChainWorker, Worker
 from firstguess.modules.engine import ModuleEngine
 from firstguess.modules.measure import measure
 from firstguess.network.network import Network
@@ -60,21 +60,26 @@ def test_measure_says_how_many_there_are():
     assert m.guesses == measure(Cut(), data, inits=m.inits, strategy="loop").guesses
 
 
+TOKENS = "embed(0.5, vocabulary=9) > residual[attention(2, causal)] > rmsnorm > unembed"
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_descriptions_finished_groups_are_kept(threads, monkeypatch):
-    network = Network.parse("dense > relu > dense")
-    engine = DescriptionEngine(network, blob(50, 10).x, width=20, threads=threads, group=3)
+@pytest.mark.parametrize(("kind", "source"), [(Worker, "dense > relu > dense"), (ChainWorker, TOKENS)])
+def test_a_descriptions_finished_groups_are_kept(kind, source, threads, monkeypatch):
+    data = blob(50, 10).x if kind is Worker else np.random.default_rng(5).integers(0, 9, (10, 4))
+    network = Network.parse(source, classes=2 if kind is Worker else 9)
+    engine = DescriptionEngine(network, data, width=20, threads=threads, group=3)
     whole = engine.run(0, 30)
-    engine = DescriptionEngine(network, blob(50, 10).x, width=20, threads=threads, group=3)
-    run, seen = Worker.run, list[int]()
+    engine = DescriptionEngine(network, data, width=20, threads=threads, group=3)
+    run, seen = kind.run, list[int]()
 
-    def cut(self, member, *rest):
-        seen.append(member)
-        if member == 12:
+    def cut(self, seeds, into):
+        seen.append(into.start)
+        if into.start == 12:
             raise KeyboardInterrupt
-        return run(self, member, *rest)
+        return run(self, seeds, into)
 
-    monkeypatch.setattr(Worker, "run", cut)
+    monkeypatch.setattr(kind, "run", cut)
     with pytest.raises(Interrupted) as stopped:
         engine.run(0, 30)
     kept = stopped.value.members
@@ -82,3 +87,8 @@ def test_a_descriptions_finished_groups_are_kept(threads, monkeypatch):
     np.testing.assert_array_equal(kept.fractions, whole.fractions[:12])
     np.testing.assert_array_equal(kept.stats, whole.stats[:12])
     assert max(seen) < 30
+    for name in ("logits", "own", "places"):
+        one, other = getattr(kept, name), getattr(whole, name)
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_array_equal(one, other[:12])

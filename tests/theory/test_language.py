@@ -10,9 +10,11 @@ import torch
 from simulated_tokens import token_member
 
 import firstguess as fg
-from firstguess.ensemble.engine import TokenEngine
+from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_module import build
+from firstguess.ensemble.member_statistics import Members
 from firstguess.network.network import Network
+from firstguess.studies.tasks import packed, unpacked
 from firstguess.theory.language import own_guess_chance
 
 V, D = 300, 64
@@ -36,7 +38,7 @@ def share(values: np.ndarray) -> tuple[float, float]:
 def test_the_ensemble_is_what_a_plain_forward_does(head: str) -> None:
     source = f"embed(0.3, vocabulary=40) > positions(0.2) > residual[layernorm > attention(2, causal)] > {head}"
     net, x = Network.parse(source, classes=40), ids(5, 6, 40)
-    members = TokenEngine(net, x, width=16, seed=3, dtype=torch.float64, chunk=2).run(0, 4)
+    members = DescriptionEngine(net, x, width=16, seed=3, dtype=torch.float64, chunk=2).run(0, 4)
     for i in range(4):
         model = build(net, x, width=16, seed=3, member=i).double()
         logits = token_member(net.layers, x, iter([p.detach().numpy() for p in model.parameters()]))
@@ -45,6 +47,10 @@ def test_the_ensemble_is_what_a_plain_forward_does(head: str) -> None:
         np.testing.assert_allclose(members.fractions[i], np.bincount(guess, minlength=40) / 30)
         assert members.own is not None
         assert members.own[i] == pytest.approx(np.mean(guess == x.ravel()))
+    back = unpacked(packed(members, 8, 4))  # a block of a study, as it is stored
+    assert isinstance(back, Members)
+    for name, value in vars(members).items():
+        np.testing.assert_array_equal(getattr(back, name), value)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -10,7 +10,7 @@ import torch
 from simulated_tokens import token_member
 
 import firstguess as fg
-from firstguess.ensemble.engine import TokenEngine
+from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_module import build
 from firstguess.network.attention_theory import Heads, annealed, uniform
 from firstguess.network.network import Network
@@ -115,7 +115,7 @@ def test_language_models_guess_at_real_tokens_only(head: str) -> None:
         f"embed(0.3, vocabulary=12, padding=0) > positions(0.2) > residual[layernorm > attention(2, causal)] > {head}"
     )
     net, real = Network.parse(source, classes=12), PADDED != 0
-    engine = TokenEngine(net, PADDED, width=16, seed=3, dtype=torch.float64, chunk=2)
+    engine = DescriptionEngine(net, PADDED, width=16, seed=3, dtype=torch.float64, chunk=2)
     assert engine.points == real.sum()
     members = engine.run(0, 4)
     assert members.own is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -154,6 +154,11 @@ class Members:
     @property
     def inits(self) -> int:
         return self.fractions.shape[0]
+
+    def part(self, first: int, stop: int) -> Members:
+        """The members first … stop − 1 of these, as views."""
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, start=self.start + first, **{name: value[first:stop] for name, value in arrays.items()})
 
 
 def members_with_logits(points: int, classes: int) -> int:

@@ -149,6 +149,14 @@ class Program:
         ends = (*self.cuts[1:], len(self.instructions))
         return [range(a, b) for a, b in zip(self.cuts, ends, strict=True)]
 
+    def work(self, points: int) -> float:
+        """Operations of a member on all points."""
+        work = 0.0
+        for instr in self.instructions:
+            positions = instr.place.after.nodes // instr.place.after.sizes[0]
+            work += instr.drawn * (2.0 * points * positions + 400.0)  # a normal costs some 400 operations
+        return work
+
 
 def compile_places(
     places: Sequence[Place], probes: Sequence[int], reductions: Reductions | None = None

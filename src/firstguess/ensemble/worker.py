@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firstguess.base.statistics import guesses as tied_guesses
 from firstguess.base.statistics import settle
 from firstguess.ensemble.higher_moments import member_shape
+from firstguess.ensemble.member_module import drawn
+from firstguess.ensemble.member_statistics import Members
 from firstguess.ensemble.program import Instr, Program, conditional
 from firstguess.ensemble.seeds import fill_biases, fill_weights, tie_stream
 from firstguess.network.tensors import Place, Scratch
@@ -136,6 +140,21 @@ class GuessCounts:
             self.counts[i] += torch.from_numpy(mask.sum(1))
 
 
+def fill(into: Members, guesses: GuessCounts, moments: Mapping[int, NodeMoments], points: int, seed: int) -> None:
+    """Write into the arrays what members guess, and the statistics of their probed layers."""
+    for i in guesses.tied:
+        into.ties[i] = guesses.ties(i)
+        guesses.settle(i, tie_stream(seed, into.start + i))
+    into.fractions[:] = guesses.counts.numpy() / points
+    into.fractions[guesses.lost.numpy()] = math.nan  # no class for NaN
+    for probe, found in moments.items():
+        into.stats[:, probe] = statistics(*found.result(), found.points).numpy()
+        if into.shapes is not None and found.order == 4:
+            mean, *powers = (part.numpy() for part in found.shape())
+            for i in range(into.inits):
+                into.shapes[i, probe] = member_shape(mean[i], [power[i] for power in powers], found.points)
+
+
 @dataclass
 class _State:
     """A chunk of points on its way: its tensor, the buffer below it (None: the data), and saved residual inputs."""
@@ -166,34 +185,13 @@ class Worker:
         self._store: dict[int, Tensor] = {}
         self._generators = [torch.Generator() for _ in range(program.group)]
 
-    def run(
-        self,
-        start: int,
-        seeds: NDArray[np.uint32],
-        fractions: NDArray[np.float64],
-        ties: NDArray[np.int64],
-        stats: NDArray[np.float64],
-        shapes: NDArray[np.float64] | None = None,
-        logits: NDArray[np.float32] | None = None,  # of the first of these members
-    ) -> None:
-        """Compute members start, start + 1, … and write what they give into the arrays."""
-        inits = len(seeds)
-        moments, guesses, _ = self._through(seeds, logits=logits)
-        for i in range(inits):
-            if i in guesses.tied:
-                ties[i] = guesses.ties(i)
-                guesses.settle(i, tie_stream(self.seed, start + i))
-        fractions[:] = guesses.counts.numpy() / self.points
-        fractions[guesses.lost.numpy()] = math.nan  # no class for NaN
-        for index, instr in enumerate(self.program.instructions):
-            if instr.probe >= 0:
-                stats[:, instr.probe] = statistics(*moments[index].result(), self.points).numpy()
-                if shapes is not None and moments[index].order == 4:
-                    mean, *powers = (part.numpy() for part in moments[index].shape())
-                    for i in range(inits):
-                        shapes[i, instr.probe] = member_shape(mean[i], [power[i] for power in powers], self.points)
+    def run(self, seeds: NDArray[np.uint32], into: Members) -> None:
+        """Compute the members of these seeds and write what they give into the arrays."""
+        moments, guesses, _ = self._through(seeds, logits=into.logits)
+        probes = {i: instr.probe for i, instr in enumerate(self.program.instructions) if instr.probe >= 0}
+        fill(into, guesses, {probe: moments[i] for i, probe in probes.items()}, self.points, self.seed)
 
-    def first_nonfinite(self, member: int, seeds: NDArray[np.uint32]) -> Place | None:
+    def first_nonfinite(self, seeds: NDArray[np.uint32]) -> Place | None:
         """The first layer after which a member has NaN or Inf."""
         _, _, found = self._through(seeds, watch=True)
         return found
@@ -380,3 +378,81 @@ class Worker:
 def _held(number: float, dtype: torch.dtype) -> float:
     """The number as this precision has it; torch itself raises where that is infinite."""
     return number if abs(number) <= torch.finfo(dtype).max else math.copysign(math.inf, number)
+
+
+# Networks of tokens: one member at a time, as torch modules.
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A network of tokens whose modules run one after another, some sequences at a time."""
+
+    places: tuple[Place, ...]
+    probes: dict[int, int]  # the place of a probed layer: its number
+    guessed: Tensor  # (points,), or (points, tokens) of a language model: what is guessed
+    dtype: torch.dtype
+    chunk: int
+    threads: int
+    before_norm: int | None  # of a language model: its last norm, if it stands before the head and no token is padding
+    group: int = 1
+
+    @property
+    def each_token(self) -> bool:
+        """Whether it is a language model, which guesses at every token."""
+        return self.places[-1].layer.each_token
+
+    @property
+    def work(self) -> float:
+        """Operations of a member on a point."""
+        return 8.0 * sum(place.after.nodes * (place.before.width or 1) for place in self.places if place.layer.weighted)
+
+
+class ChainWorker:
+    """Runs members of a `Chain`, one at a time."""
+
+    def __init__(self, program: Chain, data: Tensor, points: int, classes: int, seed: int, order: int = 2) -> None:
+        self.program, self.data, self.points, self.classes = program, data, points, classes
+        self.seed, self.order = seed, order
+
+    def run(self, seeds: NDArray[np.uint32], into: Members) -> None:
+        """Compute the member of this seed and write what it gives into the arrays."""
+        chain, first, same, broken = self.program, 0, 0, tie_stream(int(seeds[0]), 0)
+        modules = list(drawn(chain.places, int(seeds[0])).to(chain.dtype))
+        weighted = {i for i, place in enumerate(chain.places) if place.layer.weighted}
+        moments = {i: NodeMoments(self.order if i in weighted else 2) for i in chain.probes}
+        guesses = GuessCounts(1, self.classes)
+        for given, guessed in self._chunks():
+            x = given
+            for index, module in enumerate(modules):
+                if into.places is not None and index == chain.before_norm:
+                    into.places[0] += x.double().square().mean(dim=2).sum(dim=0).numpy() / len(self.data)
+                x = module(x)
+                if index == len(modules) - 1 and chain.each_token:
+                    x = x[guessed]  # tokens are points
+                    same += int((tied_guesses(x.numpy(), broken) == given[guessed].numpy()).sum())
+                if index in moments:
+                    moments[index].add(x.flatten(1).T.unsqueeze(0), torch.empty_like)
+            guesses.add(x.T.unsqueeze(0), first)
+            if into.logits is not None and len(into.logits):
+                kept = into.logits[0, first : first + len(x)]
+                kept[:] = x[: len(kept)].numpy()
+            first += len(x)
+        fill(into, guesses, {chain.probes[i]: found for i, found in moments.items()}, self.points, self.seed)
+        if into.own is not None:  # how often a language model guesses the token that it is given
+            into.own[0] = same / self.points
+
+    def first_nonfinite(self, seeds: NDArray[np.uint32]) -> Place | None:
+        """The first layer after which a member has NaN or Inf."""
+        modules, lost = list(drawn(self.program.places, int(seeds[0])).to(self.program.dtype)), math.inf
+        for x, guessed in self._chunks():
+            for index, module in enumerate(modules):
+                x = module(x)
+                if index == len(modules) - 1 and self.program.each_token:
+                    x = x[guessed]
+                if index < lost and not bool(torch.isfinite(x).all()):
+                    lost = index
+        return self.program.places[int(lost)] if lost < math.inf else None
+
+    def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some sequences at a time, and which of them, or of their tokens, are guessed."""
+        return zip(self.data.split(self.program.chunk), self.program.guessed.split(self.program.chunk), strict=True)

@@ -27,7 +27,6 @@ from firstguess.ensemble.member_statistics import PARTLY, Engine, Finding, Findi
 from firstguess.modules.options import MEMORY, OF_MODULES, OPTIONS, WIDTH, ModelOptions, settled
 from firstguess.network.builders import as_network
 from firstguess.network.network import Network
-from firstguess.network.walk import needs_tokens
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ def of_description(
     what: Network | str, data: object, points: int | None, classes: int | None, options: dict[str, Any]
 ) -> tuple[Engine, dict[str, Any], str]:
     """The engine of a description, what is recorded, and a note on how many points there were."""
+    from firstguess.ensemble.engine import DescriptionEngine
+
     network = as_network(what, where="measure")  # a typing error is told before data are read
     data = load(data) if isinstance(data, str) else data
     given = as_data(data, points=points, most=limit(data, points))
@@ -52,20 +53,9 @@ def of_description(
         # `Data` is read-only, which torch warns of because it cannot promise it; the engine only reads, and a copy of
         # the data would be in no memory budget.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
-        engine = _make(_kind(network), network, given.x, options)
+        engine = _make(DescriptionEngine, network, given.x, options)
     origin = {"network": str(network), "width": options["width"], "data": recorded(given) | {"hash": given.hash}}
     return engine, versions() | origin, note
-
-
-def _kind(network: Network) -> Any:
-    """Networks of tokens run one by one, all others many at once."""
-    if needs_tokens(network.layers):
-        from firstguess.ensemble.engine import TokenEngine
-
-        return TokenEngine
-    from firstguess.ensemble.engine import DescriptionEngine
-
-    return DescriptionEngine
 
 
 def of_module(

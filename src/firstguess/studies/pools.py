@@ -1,4 +1,9 @@
-"""Who does the tasks: processes of this machine, one thread each, or Ray."""
+"""Who does the tasks: processes of this machine, one thread each, or Ray.
+
+The pool of processes is our own. Those of `pebble` and `concurrent.futures` are made by multiprocessing: spawn runs the
+user's script again (one without `if __name__ == "__main__"` ends in BrokenProcessPool), fork hangs once torch has used
+two threads, a worker that hangs outlives a driver that is killed; `concurrent.futures` has no time limits besides.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from firstguess.theory.training.curves import Curve, Followed
 # Members of an ensemble as a piece of a store, and back: every bit of them.
 
 _TRAINED = "trained "
-_OPTIONAL = {"shapes": np.float64, "logits": np.float32, "own": np.float64}
+_OPTIONAL = {"shapes": np.float64, "logits": np.float32, "own": np.float64, "places": np.float64}
 
 
 def packed(members: Members | TrainedBlock, total: int, size: int) -> Piece:

@@ -8,13 +8,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from simulated import Array
 from simulated_tokens import token_member
 from torch import nn
 
 import firstguess as fg
 from firstguess.base.errors import FirstguessError
-from firstguess.ensemble.engine import TokenEngine
+from firstguess.ensemble.engine import DescriptionEngine
+from firstguess.ensemble.higher_moments import KURTOSIS, MEAN_FOURTH, MEAN_SQUARE
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import BETWEEN, MEAN, SPREAD
 from firstguess.network.grammar import parse_layers
@@ -102,7 +104,7 @@ CASES += [("types", "attention(4)"), ("images", "cls(0.5) > attention(4)")]
 def test_modules_and_ensembles_are_what_a_plain_forward_does(first: str, source: str) -> None:
     for pool in ("mean", "cls", "last"):
         net, x = network(first, source, pool), data(first)
-        engine = TokenEngine(net, x, width=WIDTH, seed=4, dtype=torch.float64, chunk=3)
+        engine = DescriptionEngine(net, x, width=WIDTH, seed=4, dtype=torch.float64, chunk=3, moments=4)
         members = engine.run(0, MEMBERS)
         assert not members.findings
         for i in range(MEMBERS):
@@ -123,6 +125,11 @@ def test_modules_and_ensembles_are_what_a_plain_forward_does(first: str, source:
                 got = members.stats[i, at, [MEAN, BETWEEN, SPREAD]]
                 np.testing.assert_allclose(got, wanted, rtol=0.0, atol=1e-9 * size**2)
                 assert engine.layers[at].nodes == flat.shape[1]
+                if net.layers[k].weighted and len(x) >= 4 and flat.std(axis=0).min() > 1e-6 * size:
+                    assert members.shapes is not None
+                    wanted = [stats.kurtosis(flat, bias=False).mean(), np.square(mean).mean(), np.mean(mean**4)]
+                    got = members.shapes[i, at, [KURTOSIS, MEAN_SQUARE, MEAN_FOURTH]]
+                    np.testing.assert_allclose(got, wanted, rtol=1e-7, atol=1e-7 * size**4)
             assert next(weights, None) is None
             guesses = np.bincount(mine.argmax(1), minlength=3) / len(x)
             np.testing.assert_array_equal(members.fractions[i], guesses)
