@@ -1,5 +1,7 @@
 """Ctrl-C in the middle of a stretch: every member that was finished is kept, and is the member it would have been."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch import nn
 
 from firstguess.data import blob, collect
 from firstguess.ensemble.engine import DescriptionEngine
-from firstguess.ensemble.member_statistics import Interrupted
+from firstguess.ensemble.member_statistics import Interrupted, Members
 from firstguess.ensemble.worker import ChainWorker, Worker
 from firstguess.modules.engine import ModuleEngine
 from firstguess.modules.measure import measure
@@ -32,7 +34,7 @@ class Cut(nn.Module):
 
 
 @pytest.mark.parametrize("make", [Cut(), Cut])
-def test_a_models_finished_members_are_kept(make):
+def test_a_models_finished_members_are_kept(make: Any) -> None:
     data = collect(blob(40, 8))  # one batch: a forward is a member
     engine = ModuleEngine(make, data, strategy="loop")
     Cut.after = 5
@@ -65,7 +67,9 @@ TOKENS = "embed(0.5, vocabulary=9) > residual[attention(2, causal)] > rmsnorm > 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("kind", "source"), [(Worker, "dense > relu > dense"), (ChainWorker, TOKENS)])
-def test_a_descriptions_finished_groups_are_kept(kind, source, threads, monkeypatch):
+def test_a_descriptions_finished_groups_are_kept(
+    kind: Any, source: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = blob(50, 10).x if kind is Worker else np.random.default_rng(5).integers(0, 9, (10, 4))
     network = Network.parse(source, classes=2 if kind is Worker else 9)
     engine = DescriptionEngine(network, data, width=20, threads=threads, group=3)
@@ -73,11 +77,11 @@ def test_a_descriptions_finished_groups_are_kept(kind, source, threads, monkeypa
     engine = DescriptionEngine(network, data, width=20, threads=threads, group=3)
     run, seen = kind.run, list[int]()
 
-    def cut(self, seeds, into):
+    def cut(self: Any, seeds: Any, into: Members) -> None:
         seen.append(into.start)
         if into.start == 12:
             raise KeyboardInterrupt
-        return run(self, seeds, into)
+        run(self, seeds, into)
 
     monkeypatch.setattr(kind, "run", cut)
     with pytest.raises(Interrupted) as stopped:

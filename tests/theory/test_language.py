@@ -30,6 +30,11 @@ def agree(a: float, a_error: float, b: float, b_error: float) -> None:
     assert abs(a - b) <= 5.6 * math.hypot(a_error, b_error), (a, a_error, b, b_error)
 
 
+def fractions(found: fg.Prediction) -> np.ndarray:
+    assert isinstance(found.guesses, fg.EmpiricalGuesses)
+    return found.guesses.fractions
+
+
 def share(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
 
@@ -66,7 +71,7 @@ def test_guesses_are_those_of_a_plain_loop(tied: bool) -> None:
         guess = (h @ (table if tied else rng.normal(size=(V, D))).T).argmax(1)
         largest.append(np.bincount(guess).max() / guess.size)
         own.append(np.mean(guess == x.ravel()))
-    mine = found.guesses.fractions.max(axis=1)
+    mine = fractions(found).max(axis=1)
     agree(*share(mine), *share(np.array(largest)))
     assert found.own_guess is not None
     spread = float(np.std(own))
@@ -82,7 +87,7 @@ def test_features_matter_where_the_vocabulary_is_large() -> None:
 
     x = ids(4, 8)
     net = Network.parse(f"embed(1, vocabulary={V}) > positions(1) > unembed", classes=V)
-    few, many = (share(fg.predict(net, data=x, width=w).guesses.fractions.max(1)) for w in (4, 2000))
+    few, many = (share(fractions(fg.predict(net, data=x, width=w)).max(1)) for w in (4, 2000))
     same = (x.ravel()[:, None] == x.ravel()) + np.tile(np.eye(8), (4, 4))
     independent = share(draw_guesses(same, V, draws=400).fractions.max(axis=1))
     agree(*many, *independent)
@@ -99,7 +104,7 @@ def test_predicted_is_measured(style: str, tied: bool) -> None:
     finite = 2.0 / 192  # of c, as in tests/network/layers/test_contract_tokens.py
     apart = abs(p.correlation[-1] - m.correlation[-1])
     assert apart <= 5.6 * m.correlation_se[-1] + finite
-    agree(*share(p.guesses.fractions.max(axis=1)), *share(m.guesses.fractions.max(axis=1)))
+    agree(*share(fractions(p).max(axis=1)), *share(m.guesses.fractions.max(axis=1)))
     assert p.own_guess is not None
     assert m.own_guess is not None
     error = max(m.own_guess[1], math.sqrt(p.own_guess * (1 - p.own_guess) / 40 / x.size))

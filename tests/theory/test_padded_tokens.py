@@ -49,6 +49,8 @@ def test_sequences_of_two_lengths_are_those_of_one_each() -> None:
     k = fg.predict(text, data=both, draws=10).covariance
     long, short = (fg.predict(text, data=x, draws=10).covariance for x in (IDS[:3], IDS[3:, :4]))
     assert k is not None
+    assert long is not None
+    assert short is not None
     np.testing.assert_allclose(k[:3, :3], long, rtol=1e-9)
     np.testing.assert_allclose(k[3:, 3:], short, rtol=1e-9)
 
@@ -127,7 +129,8 @@ def test_language_models_guess_at_real_tokens_only(head: str) -> None:
         assert members.own[i] == pytest.approx(np.mean(guess == PADDED[real]))
     p, m = fg.predict(net, data=PADDED, width=192), fg.measure(net, PADDED, inits=60, width=192)
     assert p.guesses.points == m.points == real.sum()
-    one, other = (x.guesses.fractions.max(axis=1) for x in (p, m))
+    assert isinstance(p.guesses, fg.EmpiricalGuesses)
+    one, other = (x.fractions.max(axis=1) for x in (p.guesses, m.guesses))
     error = math.hypot(*(float(x.std(ddof=1)) / math.sqrt(len(x)) for x in (one, other)))
     assert abs(one.mean() - other.mean()) < 5.6 * error
     assert p.own_guess is not None
