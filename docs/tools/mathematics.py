@@ -12,7 +12,7 @@ import unicodedata
 from pathlib import Path
 
 _BLOCK = re.compile(r"^( *)\$\$\n?(.+?)\n?\s*\$\$ *$", re.DOTALL | re.MULTILINE)
-_INLINE = re.compile(r"(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<![\s\\])\$(?![\w$])")
+_INLINE = re.compile(r"(\(?)(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<![\s\\])\$(?![\w$])([.,;:)]*)")
 _TAG = re.compile(r"\s*\\tag\{(\d+)\}")
 _CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 
@@ -23,8 +23,13 @@ def as_mathml(text: str) -> str:
         return text
     parts = _CODE.split(text)
     for k in range(0, len(parts), 2):
-        parts[k] = _INLINE.sub(lambda found: f"<span>{_converted(found[1])}</span>", _BLOCK.sub(_block, parts[k]))
+        parts[k] = _INLINE.sub(_in_line, _BLOCK.sub(_block, parts[k]))
     return "".join(parts)
+
+
+def _in_line(found: re.Match[str]) -> str:
+    """A formula with the bracket before it and the marks after it, which no line break comes between."""
+    return f'<span class="formula">{found[1]}{_converted(found[2])}{found[3]}</span>'
 
 
 def _block(found: re.Match[str]) -> str:
@@ -39,6 +44,14 @@ def _converted(formula: str, display: str = "inline") -> str:
     from latex2mathml.converter import convert
 
     text = convert(" ".join(formula.split()), display=display)
+    text = text.replace("<mi>&#x0007E;</mi>", "<mo>&#x223C;</mo>")  # ∼ is a relation, with room on both sides
+    text = text.replace(
+        "<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>'
+    )  # both bars of a norm are of one height
+    # \mathrm of one letter, which browsers would set in italics.
+    text = re.sub(
+        r"<mi>(&#x000(?:4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A]);)</mi>", r'<mi mathvariant="normal">\1</mi>', text
+    )
     # What Markdown would take for its own marks.
     return re.sub(r"(?<=>)[*_|\\](?=<)", lambda found: f"&#{ord(found[0])};", text).replace("\n", " ")
 

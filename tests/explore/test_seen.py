@@ -269,3 +269,30 @@ def test_a_rounded_nothing_is_said_as_nothing():
     seen = see(Choice("transformer", depth=4, style="llama", length=16))
     assert 0.0 < abs(seen.prediction.gamma[-1]) < 1e-6  # sampled attention, in float32
     assert "drift ratio γ = 0." in panels.live(seen)
+
+
+def test_where_descent_overshoots_the_page_says_so_in_words():
+    """The ResNet preset at the lowest rate: 10 classes are refused as 2 are, before the flow of their means."""
+    for classes in (2, 10):
+        seen = with_the_rest(see(Choice.of(f"kind=residual&depth=8&classes={classes}"), whole=False))
+        assert seen.absorption is None
+        assert "overshoots" in seen.why["absorption"]
+    assert "Lower the learning rate" in see(Choice(lr=1.0)).why["absorption"]
+
+
+def test_names_of_dots_do_not_cover_each_other():
+    """The frontier of the ResNet preset has three dots in a row, closer than their names are long."""
+    page = panels._frontier(see(Choice.of("kind=residual&depth=8&classes=10"), whole=False))
+    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" font-size="12" text-anchor="(\w+)"[^>]*>([^<]+)</text>', page)
+    assert len(found) >= 4
+    boxes = [(float(x), float(x) + 6 * len(said), float(y)) for x, y, anchor, said in found if anchor == "start"]
+    boxes += [(float(x) - 6 * len(said), float(x), float(y)) for x, y, anchor, said in found if anchor == "end"]
+    for k, (a, b, y) in enumerate(boxes):
+        assert not any(a < d and c < b and abs(y - z) < 11 for c, d, z in boxes[:k])
+
+
+def test_an_even_network_has_no_axis_of_thousands():
+    """LLaMA's γ is 0 but for rounding: a peak without a height, and a sentence."""
+    page = panels.live(see(Choice.of("kind=transformer&style=llama&depth=2&length=8"), whole=False))
+    assert "Every class gets 50 % in every network." in page
+    assert "per 1 %" not in page

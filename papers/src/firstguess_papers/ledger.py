@@ -21,6 +21,8 @@ within a stated margin that the errors could resolve. Margins and sizes were cho
 here](FOLDER/changed.md); each item names the commit that fixed its checks, where it was recorded.
 """
 _LEGEND = """
+## What the verdicts mean
+
 - **holds**: every check that the claim needs passed.
 - **holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
 - **does not hold**: the numbers contradict it.

@@ -190,6 +190,7 @@ _PHASES = {
     "text": "Drawn for plain networks only: a text may hold blocks that differ, which have no phase in common.",
 }
 _SLOW = "Takes too long for a slider with max pools of this activation: prediction.absorption(lr=…) has it."
+_OVERSHOOTS = "Not a number of steps: at this learning rate descent overshoots, and classes take turns."
 _ROTARY = "Not known: there is no formula for gradients through rotary positions unless attention is nearly uniform."
 DIMENSION = WIDTH = 1000  # that training is predicted for
 
@@ -258,6 +259,8 @@ def _with_absorption(seen: ExploredNetwork) -> ExploredNetwork:
             found = p.absorption(lr=seen.choice.lr, dimension=DIMENSION, width=WIDTH)
             return replace(seen, absorption=found, later=())
         why = _SLOW
+    except InvalidInput:  # the one that is left: steps that overshoot
+        why = f"{_OVERSHOOTS} Lower the learning rate." if seen.choice.lr > RANGES["lr"][0] else _OVERSHOOTS
     except FirstguessError as error:
         why = error.reason
     return replace(seen, why={**seen.why, "absorption": why}, later=())

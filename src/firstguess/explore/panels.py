@@ -89,6 +89,7 @@ class SvgChart:
     x_title: str
     y_title: str
     marks: list[str] = field(default_factory=list)
+    _labels: list[tuple[float, float, float]] = field(default_factory=list)  # of dots: from, to, height
     zero: float | None = None  # the height of a logarithmic axis that stands for 0
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -134,7 +135,19 @@ class SvgChart:
         self.marks.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{colour}">{said}</circle>')
         if label:
             left = px > CHART_WIDTH - 90
-            self.words(px + (-8 if left else 8), py + 4, label, anchor="end" if left else "start")
+            self.words(
+                px + (-8 if left else 8), self._free(px, py + 4, label, left), label, anchor="end" if left else "start"
+            )
+
+    def _free(self, px: float, py: float, label: str, left: bool) -> float:
+        """The nearest height, from py on, at which a dot's label covers no other."""
+        long = 8 + 6.2 * len(label)
+        start, end = (px - long, px) if left else (px, px + long)
+        heights = (py + down for k in range(12) for down in (-14.0 * k, 14.0 * k))
+        free = [y for y in heights if not any(a < end and start < b and abs(y - t) < 13 for a, b, t in self._labels)]
+        within = [y for y in free if _TOP + 10 < y < HEIGHT - _BOTTOM - 4] or [py]
+        self._labels.append((start, end, within[0]))
+        return within[0]
 
     def bar(self, x: float, y: float, half: float, colour: str = BLUE, *, name: str = "") -> None:
         """From the bottom to y."""
@@ -165,7 +178,8 @@ class SvgChart:
     def words(self, px: float, py: float, text: str, *, anchor: str = "start", colour: str = "currentColor") -> None:
         """At a pixel."""
         where = f'x="{px:.1f}" y="{py:.1f}" font-size="12" text-anchor="{anchor}"'
-        self.marks.append(f'<text {where} fill="{colour}">{escape(text)}</text>')
+        halo = 'style="paint-order:stroke;stroke:var(--background);stroke-width:3px"'  # legible across a line
+        self.marks.append(f'<text {where} fill="{colour}" {halo}>{escape(text)}</text>')
 
     def svg(self, label: str) -> str:
         """The chart; `label` is what a screen reader says of it."""
@@ -221,6 +235,7 @@ background:var(--background);padding:.3rem 0;border-bottom:1px solid var(--borde
 </style>"""
 _LEAST = 1e-4  # γ below this is drawn as 0
 _HUGE = 1e12
+_NARROW = 4e-3  # standard deviation of a share below which nearly all networks are within one percent
 _NO_GRADIENTS = "Not known in closed form for this network."
 
 
@@ -295,10 +310,11 @@ def _shares(seen: ExploredNetwork, before: ExploredNetwork | None) -> str:
     law = seen.prediction.guesses
     assert isinstance(law, Guesses)  # of closed forms
     over = f"One class gets over 90 % of the guesses in {percent(law.prob_max_above(0.9))} of networks."
-    if law.std() < 1e-6:
+    if law.std() < _NARROW:
         drawing = SvgChart(AxisScale(0, 1), AxisScale(0, 1.0), "share of a class", "")
         drawing.line([(1 / law.classes, 0.0), (1 / law.classes, 0.97)], name="every network")
-        over = f"Every class gets {percent(1 / law.classes)} in every network."
+        scatter = f" ± {100 * law.std():.1g} %" if law.std() > 5e-4 else ""
+        over = f"Every class gets {percent(1 / law.classes)}{scatter} in every network."
     elif law.classes == 2:
         reach = min(0.496, 6.0 * law.std())  # a narrow peak would fall between places far apart
         at = np.linspace(0.5 - reach, 0.5 + reach, 121)
@@ -309,7 +325,7 @@ def _shares(seen: ExploredNetwork, before: ExploredNetwork | None) -> str:
         drawing = SvgChart(
             AxisScale(0, 1), AxisScale(0, top * 1.08 + 0.05), "share of a class", "% of networks, per 1 %"
         )
-        if isinstance(old, Guesses) and old.classes == 2 and old.std() > 1e-6:
+        if isinstance(old, Guesses) and old.classes == 2 and old.std() > _NARROW:
             drawing.line(list(zip(at.tolist(), old.pdf(at).tolist(), strict=True)), GREY, dash="6 4", name="before")
         drawing.area(found)
         drawing.line(found)

@@ -355,9 +355,9 @@ def absorption_of(
         _check_level(level, classes)
         if prior != 0.5:
             raise NotCovered("a prior of two classes", got=f"{classes} classes", where="absorption(prior)")
+        pace = rate * _discrete(rate, classes)  # refused where it overshoots, before the flow, which takes seconds
         means = drawn_means(classes, tangent.q_ab, draws or 256)
         flow = flow_times(level, means, math.sqrt(max(tangent.q - tangent.q_ab, 0.0)))
-        pace = rate * _discrete(rate, classes)
         steps = np.divide(flow, pace, out=np.full_like(flow, math.inf), where=pace > 0.0)
         return Absorption(level, np.where(flow > 0.0, steps, 0.0))
     draws = draws or 2001
