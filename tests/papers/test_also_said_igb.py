@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from firstguess_papers import igb_blocks, igb_guesses
 from firstguess_papers import igb_blocks as weight_laws
+from firstguess_papers.charts import beyond_flips, deep, gammas
 from firstguess_papers.judging import Number
 from firstguess_papers.registry import items
-from firstguess_papers.tables import beyond_flips, deep, gammas
 from scipy import special
 
 import firstguess as fg

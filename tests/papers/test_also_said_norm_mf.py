@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import igb_blocks, mf_boundaries, mf_phases, norm_variants
+from firstguess_papers import igb_blocks, mf_gradients, mf_phases, norm_variants
 from firstguess_papers.items import VERDICTS, Item
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
@@ -161,40 +161,38 @@ def test_logarithms_carry_their_error() -> None:
 
 
 def test_variances_of_other_phases_would_be_seen() -> None:
-    good = {mf_boundaries.ORDERED: (1.0, 0.01), mf_boundaries.EDGE: (1.5, 0.5), mf_boundaries.CHAOTIC: (80.0, 40.0)}
-    whole = {mf_boundaries.ORDERED: Number(1e-5, 1e-6), mf_boundaries.EDGE: Number(0.1, 0.01)}
+    good = {mf_gradients.ORDERED: (1.0, 0.01), mf_gradients.EDGE: (1.5, 0.5), mf_gradients.CHAOTIC: (80.0, 40.0)}
+    whole = {mf_gradients.ORDERED: Number(1e-5, 1e-6), mf_gradients.EDGE: Number(0.1, 0.01)}
 
     def judged(**other: tuple[float, float]) -> str:
         late = {name: (Number(a, SURE), Number(b, SURE)) for name, (a, b) in (good | other).items()}
-        return mf_boundaries.judge_variances(late, whole).verdict
+        return mf_gradients.judge_variances(late, whole).verdict
 
     assert judged() == "holds"
-    assert judged(**{mf_boundaries.ORDERED: (2.0, 0.01)}) == "does not hold"
-    assert judged(**{mf_boundaries.CHAOTIC: (80.0, 0.5)}) == "does not hold"
+    assert judged(**{mf_gradients.ORDERED: (2.0, 0.01)}) == "does not hold"
+    assert judged(**{mf_gradients.CHAOTIC: (80.0, 0.5)}) == "does not hold"
 
 
 def test_boundaries_that_stay_would_be_seen() -> None:
-    edges: dict[str, float | None] = {
-        name: 2.0 if name == mf_boundaries.PLAIN else None for name in mf_boundaries.BLOCKS
-    }
-    theory = {name: [0.7, 0.9, 1.0, 1.2, 1.3] for name in mf_boundaries.BLOCKS}
+    edges: dict[str, float | None] = {name: 2.0 if name == mf_gradients.PLAIN else None for name in mf_gradients.BLOCKS}
+    theory = {name: [0.7, 0.9, 1.0, 1.2, 1.3] for name in mf_gradients.BLOCKS}
     found = {name: numbers(*values) for name, values in theory.items()}
-    assert mf_boundaries.judge_boundaries(edges, found, theory).verdict == "holds"
-    stays = mf_boundaries.judge_boundaries(edges | {"LayerNorm after": 2.02}, found, theory)
+    assert mf_gradients.judge_boundaries(edges, found, theory).verdict == "holds"
+    stays = mf_gradients.judge_boundaries(edges | {"LayerNorm after": 2.02}, found, theory)
     assert (stays.verdict, "LayerNorm after" in stays.why) == ("does not hold", True)
     off = found | {"skip connection": numbers(1.0, 1.0, 1.0, 1.0, 1.0)}
-    assert mf_boundaries.judge_boundaries(edges, off, theory).verdict == "does not hold"
+    assert mf_gradients.judge_boundaries(edges, off, theory).verdict == "does not hold"
 
 
 def test_growth_in_closed_form_is_1_at_the_edge_and_the_weights_of_linear_networks() -> None:
-    edge = mf_boundaries.edge_of("tanh")
+    edge = mf_gradients.edge_of("tanh")
     assert edge is not None
     # 300 layers deep the variance has settled for nearly all of them
-    text = mf_boundaries.network(mf_boundaries.PLAIN, edge, 300)
-    assert mf_boundaries.mean_growth(text, 300) == pytest.approx(1.0, abs=0.01)
+    text = mf_gradients.network(mf_gradients.PLAIN, edge, 300)
+    assert mf_gradients.mean_growth(text, 300) == pytest.approx(1.0, abs=0.01)
     linear = "30 x [dense(weight_var=1.3) > linear] > dense(weight_var=1.3)"
-    assert mf_boundaries.mean_growth(linear, 30) == pytest.approx(1.3)
-    assert mf_boundaries.edge_of("batchnorm > tanh") is None
+    assert mf_gradients.mean_growth(linear, 30) == pytest.approx(1.3)
+    assert mf_gradients.edge_of("batchnorm > tanh") is None
 
 
 # -- Items run

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import beyond_absorption as item
-from firstguess_papers.beyond_absorption import DEPTHS, PHASES, Times
+from firstguess_papers import beyond as item
+from firstguess_papers.beyond import PHASES, Times
+from firstguess_papers.beyond import TANH_DEPTHS as DEPTHS
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
 

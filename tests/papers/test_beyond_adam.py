@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from firstguess_papers import beyond_adam as item
-from firstguess_papers.beyond_adam import CURVES, Case, Pair
+from firstguess_papers import beyond_frontier as item
+from firstguess_papers.beyond_frontier import CURVES, Case, Pair
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
 
@@ -34,7 +34,7 @@ def _moved(pair: Pair, by: float) -> Pair:
 def _verdicts(wide: Pair, none: Pair, factor: Pair) -> list[str]:
     narrow = {"narrow": (factor, none)}
     assert set(item.charts({"wide": wide}, narrow)) == {"adam", "factor"}
-    return [entry.verdict for entry in item.judged({"wide": wide}, narrow)]
+    return [entry.verdict for entry in item.judged_adam({"wide": wide}, narrow)]
 
 
 def test_checks_can_fail() -> None:

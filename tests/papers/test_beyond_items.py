@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 from firstguess_papers import beyond_frontier as frontier
-from firstguess_papers import beyond_imbalance as imbalance
-from firstguess_papers import moved_heads
-from firstguess_papers.beyond_frontier import Case, Numbers
-from firstguess_papers.beyond_imbalance import ARMS, MANY, PLAIN, PRIOR, RARE, TILTED, WEIGHTS
+from firstguess_papers import beyond_starts as imbalance
+from firstguess_papers import models
+from firstguess_papers.beyond_frontier import Candidate as Case
+from firstguess_papers.beyond_frontier import Numbers
+from firstguess_papers.beyond_starts import ARMS, MANY, PLAIN, PRIOR, RARE, TILTED, WEIGHTS
 from firstguess_papers.judging import Number
 from firstguess_papers.training_pieces import Arm
 from torch import nn
@@ -87,7 +88,7 @@ def _frontier(tuned: Numbers, other: Numbers) -> list[str]:
     two = replace(one, family="plain ReLU", label="plain", known=Stand(3.0, 1.0, 4.0), tuned=False)
     given = {"tuned": (one, tuned), "plain": (two, other)}
     assert frontier.chart(given).to_dict()
-    return [entry.verdict for entry in frontier.judged(given)]
+    return [entry.verdict for entry in frontier.judged_frontier(given)]
 
 
 def test_the_frontiers_checks_hold_and_fall() -> None:
@@ -152,12 +153,12 @@ def test_a_moved_head_changes_gamma_alone() -> None:
     def make() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 10))
 
-    piece = moved_heads.moved(make, images, 12, seed=9)
-    found = moved_heads.numbers(piece)
-    for part in moved_heads.PARTS:
+    piece = models.moved(make, images, 12, seed=9)
+    found = models.numbers(piece)
+    for part in models.PARTS:
         kept = found.kept[part]
         assert abs(kept.value - (1 - part) ** 2) < 0.01 + 5 * kept.error
-    for part in moved_heads.PARTS:
+    for part in models.PARTS:
         assert found.gradients[part].value == pytest.approx(1.0, abs=1e-6)
         assert found.spreads[part].value == pytest.approx(1.0, abs=1e-4)
     spread, center = np.asarray(piece["spread"]), np.asarray(piece["center"])
@@ -166,11 +167,11 @@ def test_a_moved_head_changes_gamma_alone() -> None:
 
 def test_a_head_is_moved_by_exactly_so_much() -> None:
     x = torch.randn(30, 3, 32, 32, generator=torch.Generator().manual_seed(3))
-    for make in moved_heads.MODELS.values():
+    for make in models.MODELS.values():
         model = make().train()
         before = model(x).detach()
-        for part in moved_heads.PARTS:
-            after = moved_heads.head_moved(model, x, part)(x).detach()
+        for part in models.PARTS:
+            after = models.head_moved(model, x, part)(x).detach()
             apart = before.mean(0) - before.mean()
             torch.testing.assert_close(after.mean(0) - after.mean(), (1 - part) * apart, atol=1e-4, rtol=1e-3)
             torch.testing.assert_close(after.std(0), before.std(0), atol=1e-4, rtol=1e-3)
@@ -178,7 +179,7 @@ def test_a_head_is_moved_by_exactly_so_much() -> None:
 
 def test_models_with_heads_run() -> None:
     x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    for make in moved_heads.MODELS.values():
+    for make in models.MODELS.values():
         assert make()(x).shape == (4, 10)
 
 
@@ -187,7 +188,7 @@ def test_moved_heads_are_judged() -> None:
         exact = {0.5: Number(1.0, 1e-5), 1.0: Number(1.0, 1e-5)}
         kept = {0.5: Number(half, 0.002), 1.0: Number(none, 0.002)}
         grown = {0.5: Number(gradients, 1e-5), 1.0: Number(gradients, 1e-5)}
-        return moved_heads.Moved(Number(3.0, 0.1), kept, kept, grown, exact)
+        return models.Moved(Number(3.0, 0.1), kept, kept, grown, exact)
 
     assert imbalance.judged_heads({"a": found()}).verdict == "holds"
     for wrong in (found(half=0.5), found(none=0.1), found(gradients=1.01)):

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from firstguess_papers import beyond_seed as item
-from firstguess_papers.beyond_seed import ADAM, DECAYED, MLP, TIED, UNTIED, Kept
+from firstguess_papers import beyond_starts as item
+from firstguess_papers.beyond_starts import ADAM, DECAYED, MLP, TIED, UNTIED, Kept
 
 from firstguess.data import two_blobs
 

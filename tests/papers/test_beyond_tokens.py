@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import beyond_tokens as drawing
 from firstguess_papers import beyond_tokens as shared
 from firstguess_papers import beyond_tokens as tokens
-from firstguess_papers import token_networks as drawing
 from firstguess_papers.items import VERDICTS, Item
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run

@@ -12,7 +12,7 @@ from firstguess_papers import igb_training
 from firstguess_papers.bias_mode import BiasModes, bias_modes, hand_overs
 from firstguess_papers.items import Verdict
 from firstguess_papers.judging import Check, Number, Truth, verdict
-from firstguess_papers.norm_geometry import descend
+from firstguess_papers.norm_depth import descend
 from firstguess_papers.training_pieces import trained
 from paper_trainings import arm_of, around, tiny
 

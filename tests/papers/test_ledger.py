@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from firstguess_papers import claims, findings, ledger, opening, provenance, records, registry
+from firstguess_papers import claims, ledger, records, registry
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Entry, Item, Outcome, item
 from firstguess_papers.judging import UNDECIDED
@@ -158,7 +158,7 @@ def test_the_summary_is_one_screen_and_its_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", summary):
         page, _, heading = target.partition("#")
         text = (DOCS / page).read_text(encoding="utf-8")
-        known = {opening.anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
+        known = {ledger.anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
         assert not heading or heading in known, target
 
 
@@ -177,16 +177,16 @@ def test_provenance_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     papers.mkdir(parents=True)
     module = papers / "beyond_x.py"
     (papers / "__init__.py").write_text("", encoding="utf-8")
-    monkeypatch.setattr(provenance, "__file__", str(papers / "provenance.py"))
-    monkeypatch.setattr(provenance.inspect, "getsourcefile", lambda _function: str(module))
-    assert provenance.provenance(toy()) == provenance.Provenance()  # no checkout
+    monkeypatch.setattr(records, "__file__", str(papers / "records.py"))
+    monkeypatch.setattr(records.inspect, "getsourcefile", lambda _function: str(module))
+    assert records.provenance(toy()) == records.Provenance()  # no checkout
     git(tmp_path, "init", "-q")
     module.write_text("checks = 1", encoding="utf-8")
-    assert provenance.provenance(toy()) == provenance.Provenance()  # a checkout, but not of firstguess
+    assert records.provenance(toy()) == records.Provenance()  # a checkout, but not of firstguess
     git(tmp_path, "add", "papers/src/firstguess_papers/__init__.py")
     git(tmp_path, "commit", "-qm", "one")
     first = git(tmp_path, "rev-parse", "--short", "HEAD")
-    assert provenance.provenance(toy()) == provenance.Provenance(f"{first} + changes", "uncommitted")
+    assert records.provenance(toy()) == records.Provenance(f"{first} + changes", "uncommitted")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "checks")
     checks = git(tmp_path, "rev-parse", "--short", "HEAD")
@@ -194,17 +194,17 @@ def test_provenance_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "something else")
     head = git(tmp_path, "rev-parse", "--short", "HEAD")
-    assert provenance.provenance(toy()) == provenance.Provenance(head, checks)
+    assert records.provenance(toy()) == records.Provenance(head, checks)
     (package / "other.py").write_text("x = 1", encoding="utf-8")
-    assert provenance.provenance(toy()) == provenance.Provenance(f"{head} + changes", checks)
+    assert records.provenance(toy()) == records.Provenance(f"{head} + changes", checks)
     module.write_text("checks = 2", encoding="utf-8")
-    assert provenance.provenance(toy()).checks == "uncommitted"
+    assert records.provenance(toy()).checks == "uncommitted"
 
 
 def test_records_name_their_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from firstguess_papers import execute
 
-    monkeypatch.setattr(execute, "provenance", lambda _item: provenance.Provenance("abc", "def"))
+    monkeypatch.setattr(execute, "provenance", lambda _item: records.Provenance("abc", "def"))
     made = run_item(toy(), tmp_path)
     assert (made.commit, made.checks) == ("abc", "def")
 
@@ -249,7 +249,7 @@ def test_a_cut_never_parts_a_value_from_its_error(room: int) -> None:
         "std 0.2313 ± 0.0039 (theory 0.2, 0.3); largest 0.69 ± 0.01, and 3.00 ± 0.25 of them at 7.5",
         "blobs shifted by 1: linear 1.084 ± 0.044 tanh 0.891 ± 0.036 erf 0.854 ± 0.035 sin 0.500 ± 0.020 ReLU 1.5",
     ):
-        short = opening.cut(text, room)
+        short = ledger.cut(text, room)
         assert len(short) <= room + 2
         kept = short.removesuffix(" …").split(" ")
         rest = text.split(" ")[len(kept) :]
@@ -257,7 +257,7 @@ def test_a_cut_never_parts_a_value_from_its_error(room: int) -> None:
         assert not rest or rest[0] != "±"
 
 
-def shown(finding: findings.Finding, **changes: Any) -> tuple[str, bool]:
+def shown(finding: claims.Finding, **changes: Any) -> tuple[str, bool]:
     """A page whose only record is the entry that a finding rests on; whether the finding is shown as found."""
     one = toy(finding.item, claims=(finding.claim,))
     given: dict[str, Any] = {"verdict": finding.verdicts[0], "why": "because"} | changes
@@ -266,8 +266,8 @@ def shown(finding: findings.Finding, **changes: Any) -> tuple[str, bool]:
     return text, f"\n## {finding.title}\n" in text
 
 
-@pytest.mark.parametrize("finding", findings.FINDINGS, ids=lambda f: f.claim)
-def test_findings_are_shown_only_where_a_record_says_so(finding: findings.Finding) -> None:
+@pytest.mark.parametrize("finding", claims.FINDINGS, ids=lambda f: f.claim)
+def test_findings_are_shown_only_where_a_record_says_so(finding: claims.Finding) -> None:
     text, found = shown(finding)
     assert found
     assert f"**{finding.verdicts[0]}**: 1.25 ± 0.01\n" in text
@@ -287,6 +287,6 @@ def test_findings_are_shown_only_where_a_record_says_so(finding: findings.Findin
 
 
 def test_findings_and_topics_name_claims_that_exist() -> None:
-    assert {finding.claim for finding in findings.FINDINGS} <= set(claims.CLAIMS)
-    topics = [claim for topic in findings.TOPICS for claim in topic.claims]
+    assert {finding.claim for finding in claims.FINDINGS} <= set(claims.CLAIMS)
+    topics = [claim for topic in claims.TOPICS for claim in topic.claims]
     assert topics == [claim for claim in claims.CLAIMS if claim[0] == "B"]

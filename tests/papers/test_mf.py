@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import mf_simulation as mf
+from firstguess_papers import mf
 from firstguess_papers.claims import CLAIMS
 from firstguess_papers.judging import Number, average
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_phases import approach
 from firstguess_papers.mf_vit import EXPECTED, vit
+from firstguess_papers.models import ALL, FAVOURED, OTHERS, VanillaViT, block_gradients
 from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
-from firstguess_papers.vanilla_vit import ALL, FAVOURED, OTHERS, VanillaViT, block_gradients
 
 from firstguess.studies.store import Store
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import class_gradients, mf_lr_search, mf_pretrained, small_vit
-from firstguess_papers import mf_class_gradients as pulls
+from firstguess_papers import mf_first_steps, mf_vit, models
 from firstguess_papers import mf_first_steps as first
+from firstguess_papers import mf_first_steps as pulls
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm
@@ -91,7 +91,7 @@ def _with_classes(r: Any) -> Arm:
 def test_gradients_of_classes_are_autograds() -> None:
     x = _data()
     y = np.array(x.y, dtype=np.int64)
-    norms, shares, right = class_gradients.follow(
+    norms, shares, right = models.follow(
         TEXT, x.x, y, members=[0, 1], width=16, lr=0.05, looks=[0, 3], seed=2, threads=1
     )
     model = build(Network.parse(TEXT), x.shape, width=16, seed=2, member=1)
@@ -120,7 +120,7 @@ def test_equal_gradients_take_steps_of_the_same_length() -> None:
     for equal in (False, True):
         model = build(Network.parse(TEXT), x.shape, width=16, seed=2, member=0)
         before = nn.utils.parameters_to_vector(model.parameters()).detach().double().clone()
-        class_gradients._descend(model, points, labels, lr=0.5, looks=[0], equal=equal)
+        models._descend(model, points, labels, lr=0.5, looks=[0], equal=equal)
         after = nn.utils.parameters_to_vector(model.parameters()).detach().double()
         lengths.append(float((after - before).norm()))
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-4)
@@ -148,7 +148,7 @@ def test_unequal_gradients_can_speak_for_and_against() -> None:
 # -- M15: the search for a rate
 
 
-def _search(good: int, regret: float) -> mf_lr_search.Search:
+def _search(good: int, regret: float) -> mf_first_steps.Search:
     """So many of six rates end at 0.9, the rest at 0.5; the early favourite loses `regret`."""
     end = np.full((12, 6), 0.5)
     end[:, :good] = 0.9
@@ -156,7 +156,7 @@ def _search(good: int, regret: float) -> mf_lr_search.Search:
     early = np.zeros((12, 6))
     early[:, 0] = 1.0
     end[:, 0] = end[:, 1] - regret if good > 1 else end[:, 0]
-    return mf_lr_search.Search(early, end, (0.1,) * 6)
+    return mf_first_steps.Search(early, end, (0.1,) * 6)
 
 
 def test_the_search_counts_rates_and_what_an_early_choice_costs() -> None:
@@ -165,62 +165,62 @@ def test_the_search_counts_rates_and_what_an_early_choice_costs() -> None:
     assert s.regret() == pytest.approx([0.2] * 12)
     wide, narrow = _search(5, 0.0), _search(2, 0.3)
     for phi in ("ReLU", "tanh"):
-        assert mf_lr_search.judged_search({phi: {EDGE: wide, ORDERED: narrow}}).verdict == "holds"
-        assert mf_lr_search.judged_search({phi: {EDGE: narrow, ORDERED: wide}}).verdict == "does not hold"
-        assert mf_lr_search.judged_search({phi: {EDGE: wide, ORDERED: wide}}).verdict == "does not hold"
+        assert mf_first_steps.judged_search({phi: {EDGE: wide, ORDERED: narrow}}).verdict == "holds"
+        assert mf_first_steps.judged_search({phi: {EDGE: narrow, ORDERED: wide}}).verdict == "does not hold"
+        assert mf_first_steps.judged_search({phi: {EDGE: wide, ORDERED: wide}}).verdict == "does not hold"
     costly = _search(5, 0.3)
     assert (
-        mf_lr_search.judged_search({"tanh": {EDGE: costly, ORDERED: _search(2, 0.0)}}).verdict == "holds with a limit"
+        mf_first_steps.judged_search({"tanh": {EDGE: costly, ORDERED: _search(2, 0.0)}}).verdict == "holds with a limit"
     )
 
 
 # -- M11: a trained transformer
 
 
-def _tuned(start: float, end: float, rises: float) -> mf_pretrained.Tuned:
+def _tuned(start: float, end: float, rises: float) -> mf_vit.Tuned:
     each = np.linspace(-0.01, 0.01, 10)[:, None]
     largest, held = np.full((10, 3), start) + each, np.full((10, 3), end) + each
     loss = np.array([[1.5, 1.0, 1.0 + rises]]) + each
-    return mf_pretrained.Tuned(np.array([0, 1, 2]), largest, held, held, loss)
+    return mf_vit.Tuned(np.array([0, 1, 2]), largest, held, held, loss)
 
 
 def test_scaled_weights_can_speak_for_and_against() -> None:
     past = Number(0.45, 0.01)
     good = {0.5: _tuned(0.9, 0.3, 0.0), 1.0: _tuned(0.5, 0.5, 0.0), 1.5: _tuned(0.4, 0.4, 0.3)}
-    assert [e.verdict for e in mf_pretrained.judged(good, past)] == ["holds", "holds"]
+    assert [e.verdict for e in mf_vit.judged(good, past)] == ["holds", "holds"]
     bad = {0.5: _tuned(0.4, 0.6, 0.0), 1.0: _tuned(0.5, 0.5, 0.0), 1.5: _tuned(0.6, 0.4, 0.0)}
-    assert [e.verdict for e in mf_pretrained.judged(bad, past)] == ["does not hold", "does not hold"]
+    assert [e.verdict for e in mf_vit.judged(bad, past)] == ["does not hold", "does not hold"]
     half = good | {1.5: _tuned(0.6, 0.4, 0.0)}
-    assert [e.verdict for e in mf_pretrained.judged(half, past)] == ["holds with a limit"] * 2
+    assert [e.verdict for e in mf_vit.judged(half, past)] == ["holds with a limit"] * 2
     assert good[1.5].rises == pytest.approx([0.3] * 10)
 
 
 def test_a_network_that_learned_nothing_tests_nothing() -> None:
     good = {0.5: _tuned(0.9, 0.3, 0.0), 1.0: _tuned(0.5, 0.5, 0.0), 1.5: _tuned(0.4, 0.4, 0.3)}
-    assert {e.verdict for e in mf_pretrained.judged(good, Number(0.21, 0.01))} == {"not tested"}
+    assert {e.verdict for e in mf_vit.judged(good, Number(0.21, 0.01))} == {"not tested"}
 
 
 def test_pre_training_is_kept_and_scaled(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(20) % 5
     x = Data((rng.standard_normal((20, 3, 32, 32)) + y[:, None, None, None]).astype(np.float32), y)
-    run = _run(tmp_path, mf_pretrained.pretrained)
-    body = mf_pretrained._body(run, 3, x, x, steps=3, width=8, blocks=1)
-    model = small_vit.made(3, width=8, blocks=1, classes=5)
-    fresh = small_vit.weights_of(model).copy()
+    run = _run(tmp_path, mf_vit.pretrained)
+    body = mf_vit._body(run, 3, x, x, steps=3, width=8, blocks=1)
+    model = models.made(3, width=8, blocks=1, classes=5)
+    fresh = models.weights_of(model).copy()
     images, labels = torch.from_numpy(np.array(x.x)), torch.from_numpy(y)
-    small_vit.pretrain(model, images, labels, seed=3, steps=3, batch=50, lr=2e-3)
-    assert np.allclose(body["weights"], small_vit.weights_of(model), atol=1e-6)
+    models.pretrain(model, images, labels, seed=3, steps=3, batch=50, lr=2e-3)
+    assert np.allclose(body["weights"], models.weights_of(model), atol=1e-6)
     assert not np.allclose(body["weights"], fresh, atol=1e-4)
-    assert body["accuracy"] == pytest.approx(small_vit.accuracy(model, images, labels))
-    tuned = mf_pretrained._tuned(run, [body["weights"]], 0.5, x, x, steps=1, sizes={"width": 8, "blocks": 1})
+    assert body["accuracy"] == pytest.approx(models.accuracy(model, images, labels))
+    tuned = mf_vit._tuned(run, [body["weights"]], 0.5, x, x, steps=1, sizes={"width": 8, "blocks": 1})
     # The same by hand: a new head of the member, everything with two axes halved; the guesses at the start.
     r = fg.train(_halved(model), data=x, inits=1, redraw="head", optimizer="adam", lr=1e-3, batch=50, steps=1,
                  strategy="loop", seed=0)  # fmt: skip
     assert tuned.largest[0, 0] == pytest.approx(r.largest.draws[0, 0])
 
 
-def _halved(model: small_vit.SmallViT) -> small_vit.SmallViT:
+def _halved(model: models.SmallViT) -> models.SmallViT:
     with torch.no_grad():
         for p in model.parameters():
             if p.ndim >= 2:

@@ -254,7 +254,7 @@ def test_the_plain_transformers_rate_is_that_of_its_common_mode(tmp_path: Path) 
     x = Data(rng.standard_normal((6, 3, 32, 32)).astype(np.float32), np.arange(6) % 2)
     run = _run(tmp_path, mf_vit.vit_training)
     found = mf_vit._eigenvalue(run, x, weight_var=1.2, blocks=1, width=6, batch=6)
-    from firstguess_papers.vanilla_vit import VanillaViT
+    from firstguess_papers.models import VanillaViT
 
     squares = []
     for member in range(1000, 1004):

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import norm, norm_batch, norm_depth, norm_large
+from firstguess_papers import norm, norm_depth, norm_large
 from firstguess_papers.execute import run_item
+from firstguess_papers.image_models import Model, Place
 from firstguess_papers.items import Item
 from firstguess_papers.judging import Number
-from firstguess_papers.mf_simulation import power_law
-from firstguess_papers.norm_models import Model, Place
+from firstguess_papers.mf import power_law
 from firstguess_papers.registry import items
 from scipy import stats
 
@@ -33,7 +33,7 @@ def test_every_claim_of_the_paper_has_an_item() -> None:
 def test_leaving_out_by_arithmetic_is_leaving_out() -> None:
     rng = np.random.default_rng(1)
     u = rng.standard_normal((3, 7, 4)) * 2.0 + 1.0
-    usual, other = norm_batch.normalized(u)
+    usual, other = norm.normalized(u)
     for batch in range(3):
         for point in range(7):
             rest = np.delete(u[batch], point, axis=0)
@@ -46,29 +46,29 @@ def test_leaving_out_by_arithmetic_is_leaving_out() -> None:
 def test_law_behind_batches_of_four_is_uniform() -> None:
     t = np.array([0.0, 0.5, 1.0, 1.7, 2.0])
     # û²/3 ~ Beta(½, 1): û is uniform on [−√3, √3]
-    np.testing.assert_allclose(norm_batch.beyond("usual", 4, t), np.maximum(1 - t / np.sqrt(3), 0.0), atol=1e-12)
+    np.testing.assert_allclose(norm.beyond("usual", 4, t), np.maximum(1 - t / np.sqrt(3), 0.0), atol=1e-12)
 
 
 def test_law_of_large_batches_is_gaussian() -> None:
-    for kind in norm_batch.KINDS:
-        assert float(norm_batch.beyond(kind, 20_000, 2.0)) == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-3)
+    for kind in norm.KINDS:
+        assert float(norm.beyond(kind, 20_000, 2.0)) == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-3)
 
 
-@pytest.mark.parametrize("kind", norm_batch.KINDS)
+@pytest.mark.parametrize("kind", norm.KINDS)
 @pytest.mark.parametrize("batch", [5, 16])
 def test_exact_laws_are_those_of_gaussian_batches(kind: str, batch: int) -> None:
     u = np.random.default_rng(batch).standard_normal((20_000, batch, 1))
-    values = norm_batch.normalized(u)[norm_batch.KINDS.index(kind)][:, 0, 0]  # one a batch: independent
+    values = norm.normalized(u)[norm.KINDS.index(kind)][:, 0, 0]  # one a batch: independent
     for t in (0.5, 1.5, 1.9):
-        p = float(norm_batch.beyond(kind, batch, t))
+        p = float(norm.beyond(kind, batch, t))
         seen = float((np.abs(values) > t).mean())
         assert abs(seen - p) < ALARM * np.sqrt(p * (1 - p) / len(values))
 
 
 def test_bins_of_the_exact_laws_hold_all_mass_within_reach() -> None:
-    for kind in norm_batch.KINDS:
-        inside = float((norm_batch.in_bins(kind, 16) * np.diff(norm_batch.EDGES)).sum())
-        assert inside == pytest.approx(1 - float(norm_batch.beyond(kind, 16, 4.0)), abs=1e-12)
+    for kind in norm.KINDS:
+        inside = float((norm.in_bins(kind, 16) * np.diff(norm.EDGES)).sum())
+        assert inside == pytest.approx(1 - float(norm.beyond(kind, 16, 4.0)), abs=1e-12)
 
 
 def _measured(first: np.ndarray[Any, Any], points: int) -> Measurement:
@@ -163,7 +163,7 @@ def test_without_data_items_are_skipped_with_a_reason(item: Item, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "item", [norm.fig3, norm_depth.depth, norm_depth.batchnorm_layernorm, norm_depth.rmsnorm, norm_batch.fig_e1],
+    "item", [norm.fig3, norm_depth.depth, norm_depth.batchnorm_layernorm, norm_depth.rmsnorm, norm.fig_e1],
     ids=lambda i: i.id,
 )  # fmt: skip
 def test_items_without_data_decide_in_a_quick_run(item: Item, tmp_path: Path) -> None:

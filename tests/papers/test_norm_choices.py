@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import norm_geometry, norm_selection
-from firstguess_papers.norm_geometry import Motion, descend, lazily
-from firstguess_papers.norm_selection import Choice, choose
+from firstguess_papers import norm_depth, norm_variants
+from firstguess_papers.norm_depth import Motion, descend, lazily
+from firstguess_papers.norm_variants import Choice, choose
 from paper_trainings import arm_of, tiny
 
 import firstguess as fg
@@ -69,7 +69,7 @@ def test_times_of_moving_and_turning() -> None:
 def test_geometry_can_fail() -> None:
     def verdicts(move: float, turn: float, networks: int = 12) -> list[str]:
         seen, known = {"ReLU": _motion(move, turn, networks)}, {"ReLU": _motion(5.0, 150.0, networks)}
-        return [entry.verdict for entry in norm_geometry.judged(seen, known)]
+        return [entry.verdict for entry in norm_depth.judged(seen, known)]
 
     assert verdicts(5.0, 150.0) == ["holds", "holds"]
     assert verdicts(150.0, 5.0) == ["does not hold", "does not hold"]
@@ -78,7 +78,7 @@ def test_geometry_can_fail() -> None:
 
 def test_geometry_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=12, width=20, steps=10, inits=2, parts=2)
-    outcome = norm_geometry.geometry.function(tiny(norm_geometry.geometry, tmp_path, sizes))
+    outcome = norm_depth.geometry.function(tiny(norm_depth.geometry, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     for chart in outcome.charts.values():
         assert chart.to_dict()["title"]["text"]
@@ -122,21 +122,21 @@ def test_selection_can_fail() -> None:
     greedy, fair = choice(0.5, 0.6), choice(0.1, 0.8)
     few = Choice(*(np.array([0.5, 0.4]) for _ in range(4)))
     for pair, truth in (((greedy, fair), True), ((fair, greedy), False), ((few, few), None)):
-        assert [found.truth for found in norm_selection.judged(one, *pair)] == [truth, truth]
+        assert [found.truth for found in norm_variants.judged(one, *pair)] == [truth, truth]
 
 
 def test_selection_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=12, held=20, width=30, steps=10, inits=2, parts=1, draws=4)
-    outcome = norm_selection.selection.function(tiny(norm_selection.selection, tmp_path, sizes))
+    outcome = norm_variants.selection.function(tiny(norm_variants.selection, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     assert outcome.charts["picks"].to_dict()["title"]["text"][0].startswith("Learning rate and norm placement")
     assert {"trained", "predicted"} == set(outcome.tables["picks"]["source"])
     assert all(math.isfinite(v) for v in outcome.tables["picks"]["worst"])
 
 
-@pytest.mark.parametrize("placement", list(norm_selection.PLACEMENTS))
+@pytest.mark.parametrize("placement", list(norm_variants.PLACEMENTS))
 def test_placements_are_what_they_say(placement: str) -> None:
-    text = norm_selection.PLACEMENTS[placement]
+    text = norm_variants.PLACEMENTS[placement]
     order = {"no norm": "relu]", "LayerNorm before": "layernorm > relu]", "LayerNorm after": "relu > layernorm]"}
     assert order[placement] in text
     fg.Network.parse(text)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import norm_large_training, norm_starts
+from firstguess_papers import norm_large, norm_starts
+from firstguess_papers.image_models import Model
 from firstguess_papers.items import Outcome
 from firstguess_papers.judging import UNDECIDED
 from firstguess_papers.norm import PLACES
-from firstguess_papers.norm_large_training import AFTER, BEFORE, Setting
-from firstguess_papers.norm_models import Model
+from firstguess_papers.norm_large import AFTER, BEFORE, Setting
 from firstguess_papers.norm_starts import NEUTRAL, NORMS, PREJUDICED, Both, Placed
 from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
@@ -132,21 +132,21 @@ def _setting(before: float, after: float, *, shift: float = 0.0, shares: tuple[f
 
 def test_large_models_that_are_faster_with_the_norm_after() -> None:
     base, wide = _setting(0.01, 0.02), _setting(0.02, 0.04)
-    assert _verdicts(norm_large_training.judged("Mixer", base, wide, AFTER)) == ["holds", "holds", "holds"]
+    assert _verdicts(norm_large.judged("Mixer", base, wide, AFTER)) == ["holds", "holds", "holds"]
     slow = _setting(0.02, 0.01, shares=(0.5, 0.9))
-    assert _verdicts(norm_large_training.judged("Mixer", slow, wide, AFTER)) == ["does not hold"] * 3
-    assert _verdicts(norm_large_training.judged("Mixer", base, slow, AFTER)) == ["holds with a limit"] * 3
+    assert _verdicts(norm_large.judged("Mixer", slow, wide, AFTER)) == ["does not hold"] * 3
+    assert _verdicts(norm_large.judged("Mixer", base, slow, AFTER)) == ["holds with a limit"] * 3
 
 
 def test_shifted_data_slow_both_and_part_the_places() -> None:
     none, most = _setting(0.03, 0.04), _setting(0.005, 0.02, shift=6.0)
-    assert _verdicts(norm_large_training.shifted([none, most])) == ["holds", "holds"]
-    assert _verdicts(norm_large_training.shifted([most, none])) == ["does not hold", "does not hold"]
+    assert _verdicts(norm_large.shifted([none, most])) == ["holds", "holds"]
+    assert _verdicts(norm_large.shifted([most, none])) == ["does not hold", "does not hold"]
 
 
 def test_looks_have_half_and_end() -> None:
     for steps in (6, 10, 64, 160):
-        found = norm_large_training.looks(steps)
+        found = norm_large.looks(steps)
         assert {0, 1, steps // 2, steps} <= set(found)
         assert found == sorted(set(found))
 

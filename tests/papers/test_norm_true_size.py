@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import norm_large, norm_true_size
+from firstguess_papers import image_models, norm_large
 from firstguess_papers.execute import run_item
-from firstguess_papers.norm_models import Model, Place
-from firstguess_papers.norm_true_size import ResNet, Swin
+from firstguess_papers.image_models import Model, Place, ResNet, Swin
 from firstguess_papers.running import Run
 
 from firstguess.data import Data
@@ -106,9 +105,7 @@ def _counted() -> list[int]:
     """Sizes without drawing: 0.24 thousand million normals are a second and a gigabyte."""
     found: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            norm_true_size, "_drawing", lambda seed: lambda shape, deviation: torch.empty(shape, device="meta")
-        )
+        patch.setattr(image_models, "_drawing", lambda seed: lambda shape, deviation: torch.empty(shape, device="meta"))
         for net in (ResNet(), Swin()):
             found.append(sum(w.numel() for w in net.draw("Kaiming", 0)))
     return found

@@ -13,7 +13,7 @@ from firstguess_papers.items import Entry, Holds, Outcome, Verdict
 PACKAGE = Path(firstguess_papers.__file__).parent
 PUBLIC = ("firstguess", "firstguess.data", "firstguess.figures", "firstguess.schedules", "firstguess.watch")
 # charts whose title names what is shown, or numbers, and states no finding: how many in a file
-NEUTRAL = dict.fromkeys(("beyond.py", "igb_activations.py", "igb_centers.py", "norm_batch.py", "norm_depth.py"), 1)
+NEUTRAL = dict.fromkeys(("beyond.py", "igb.py", "igb_centers.py", "norm.py", "norm_depth.py"), 1)
 
 
 def trees() -> list[tuple[str, ast.Module]]:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from charts import rows
-from firstguess_papers.charts import lines
+from firstguess_papers.charts import columns, lines
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show import charts as figures

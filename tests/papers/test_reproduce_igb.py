@@ -6,12 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from firstguess_papers.igb import exponent
-from firstguess_papers.igb_activations import largest_of
-from firstguess_papers.igb_centers import strongest_rival
-from firstguess_papers.image_networks import CNN_A, KINDS, cnn, cnn_b
+from firstguess_papers.igb import exponent, largest_of
+from firstguess_papers.igb_centers import simulate, strongest_rival
+from firstguess_papers.image_models import CNN_A, KINDS, cnn, cnn_b
 from firstguess_papers.judging import Number
-from firstguess_papers.nodes import simulate
 
 import firstguess as fg
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import registry, spread
+from firstguess_papers import execute, registry
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Entry, Item, Outcome, item
 from firstguess_papers.running import Run
@@ -33,9 +33,9 @@ def _toy(id: str) -> Item:
 def test_records_are_those_of_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toys = {id: _toy(id) for id in ("beyond/toy", "beyond/other", "beyond/third-one")}
     monkeypatch.setattr(registry, "items", lambda: toys)
-    monkeypatch.setattr(spread, "LocalPool", InProcess)
+    monkeypatch.setattr(execute, "LocalPool", InProcess)
     options: dict[str, Any] = {"quick": True, "seed": 3}
-    found = list(spread.run_items(list(toys.values()), tmp_path / "a", engine="local", **options))
+    found = list(execute.run_items(list(toys.values()), tmp_path / "a", engine="local", **options))
     alone = [run_item(toys[record.id], tmp_path / "b", **options) for record in found]
     assert sorted(record.id for record in found) == sorted(toys)
     assert [replace(r, seconds=0.0) for r in found] == [replace(r, seconds=0.0) for r in alone]
@@ -56,9 +56,9 @@ def test_files_that_did_not_arrive_are_said(tmp_path: Path, monkeypatch: pytest.
                 (tmp_path / "quick" / id / "values.parquet").unlink(missing_ok=True)
             return outcomes
 
-    monkeypatch.setattr(spread, "LocalPool", Elsewhere)
+    monkeypatch.setattr(execute, "LocalPool", Elsewhere)
     with pytest.raises(FirstguessError, match="all nodes share"):
-        list(spread.run_items(list(toys.values()), tmp_path, engine="local", quick=True))
+        list(execute.run_items(list(toys.values()), tmp_path, engine="local", quick=True))
 
 
 def test_the_command_runs_items_in_processes(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_the_pieces_of_one_item_are_spread(tmp_path: Path, monkeypatch: pytest.M
             most.append(len(vars(self)["_jobs"]))
             return super().wait()
 
-    monkeypatch.setattr(spread, "LocalPool", Counted)
-    (found,) = spread.run_items([MEASURES], tmp_path / "a", engine="local", quick=True)
+    monkeypatch.setattr(execute, "LocalPool", Counted)
+    (found,) = execute.run_items([MEASURES], tmp_path / "a", engine="local", quick=True)
     assert found.status == "done", found.reason
     assert max(most) == InProcess.capacity  # as many at once as there are workers
     alone = run_item(MEASURES, tmp_path / "b", quick=True)
@@ -112,13 +112,13 @@ def test_the_pieces_of_one_item_are_spread(tmp_path: Path, monkeypatch: pytest.M
     one, two = (sorted(p.name for p in (tmp_path / n / "quick/beyond/measures/pieces").iterdir()) for n in "ab")
     assert one == two  # the same addresses: each can go on with what the other has kept
     most.clear()
-    (again,) = spread.run_items([MEASURES], tmp_path / "a", engine="local", quick=True)
+    (again,) = execute.run_items([MEASURES], tmp_path / "a", engine="local", quick=True)
     assert (again.entries, most) == (found.entries, [])
 
 
 def test_a_piece_that_fails_fails_its_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "LocalPool", InProcess)
-    (found,) = spread.run_items([MEASURES], tmp_path, engine="local", quick=True, changed={"inits": -1})
+    monkeypatch.setattr(execute, "LocalPool", InProcess)
+    (found,) = execute.run_items([MEASURES], tmp_path, engine="local", quick=True, changed={"inits": -1})
     assert found.status == "failed"
     assert "inits" in found.reason
 
@@ -131,7 +131,7 @@ sys.path.insert(0, sys.argv[2])
 from firstguess_papers import spread
 import test_spread
 
-(record,) = spread.run_items([test_spread.MEASURES], Path(sys.argv[1]), engine="local", workers=2)
+(record,) = execute.run_items([test_spread.MEASURES], Path(sys.argv[1]), engine="local", workers=2)
 print(record.entries[0].measured)
 """
 
@@ -164,7 +164,7 @@ def test_one_item_on_a_ray_cluster_gives_the_same_record(tmp_path: Path) -> None
     cluster = ray_cluster.started(1, 1)
     try:
         known = registry.items()["igb/layers"]
-        (found,) = spread.run_items([known], tmp_path / "a", engine="ray", address=cluster.address, quick=True)
+        (found,) = execute.run_items([known], tmp_path / "a", engine="ray", address=cluster.address, quick=True)
     finally:
         ray_cluster.stopped(cluster)
     assert found.status == "done", found.reason

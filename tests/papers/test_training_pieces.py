@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers.charts import Line, arms_chart, by_class, lines_of
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
-from firstguess_papers.training_charts import Line, arms_chart, by_class, lines_of
 from firstguess_papers.training_pieces import MEMBERS, Arm, paired, predicted, sooner, trained
 
 import firstguess as fg

@@ -189,7 +189,7 @@ def _run_together(
     chosen: Sequence[Item], out: Path, options: dict[str, Any], engine: Any, address: str | None
 ) -> Generator[Record]:
     """Several at once; records in the order of the list, told as they come."""
-    from firstguess_papers.spread import run_items
+    from firstguess_papers.execute import run_items
 
     started = time.perf_counter()
     found: dict[str, Record] = {}

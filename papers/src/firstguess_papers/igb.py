@@ -1,17 +1,21 @@
-"""IGB: how networks split random data (Fig 5), by depth (Fig 7), with the shifted ReLU (Fig 8), by width."""
+"""IGB: how networks split random data (Figs 5, 7, 8), and what creates bias (§4, §5, App. E, G)."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
+from scipy import integrate, special
 
 import firstguess as fg
 from firstguess_papers import library
-from firstguess_papers.charts import points
+from firstguess_papers.charts import deep, gamma, largest, law_panel, lines, points, share, std
 from firstguess_papers.items import Holds
-from firstguess_papers.judging import Check, Number, all_of, check, stated
+from firstguess_papers.judging import Check, Number, all_of, check, same, stated, surely
 from firstguess_papers.measured import Cell, Claim, Found, measured
-from firstguess_papers.tables import deep, gamma, largest, law_panel, share, std
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
 POOLED = "ReLU + max-pool of 4"
@@ -216,4 +220,325 @@ self_averaging = measured(
         y_domain=(0.0, 0.3), width=640,
     )},
     holds={"widths": Holds("Width does not even out the guesses: two large networks differ as much as two small ones")},
+)  # fmt: skip
+
+
+def _one_layer(name: str) -> Any:
+    # ten outputs: γ is an average over output nodes, so five times the networks
+    return fg.Network.parse(f"dense > {name} > dense", classes=10)
+
+
+def _activation(name: str) -> Any:
+    return fg.activation(name) if "(" not in name else fg.centered(name[9:-1])
+
+
+def _criterion(c: Found) -> dict[str, Any]:
+    """By activation: γ, that of theory, whether it should cause bias."""
+    return {
+        "found": {name: gamma(m) for name, m in c.cells.items()},
+        "theory": {name: theory_gamma(_one_layer(name)) for name in c.cells},
+        "causes": {name: bool(fg.causes_bias(_activation(name))) for name in c.cells},
+    }
+
+
+def _right(c: Found) -> list[Check]:
+    biased, neutral = ([name for name, causes in c.causes.items() if causes == flag] for flag in (True, False))
+    return [
+        check(f"{len(biased)} whose mean is not 0", [c.found[name] for name in biased], above=0.0, at=biased),
+        check(f"{len(neutral)} whose mean is 0", [c.found[name] for name in neutral], near=0.0, room=0.02, at=neutral),
+    ]
+
+
+def _criterion_series(c: Found, flag: bool, label: str) -> Any:
+    some = {name: gamma(m) for name, m in c.cells.items() if c.causes[name] == flag}
+    known, shown = [max(c.theory[name], 1e-4) for name in some], [max(g.value, 1e-4) for g in some.values()]
+    return library.Series(label, known, shown, [g.error for g in some.values()], "points")
+
+
+criterion = measured(
+    "igb/criterion", "Every registered activation: bias iff its mean is not 0", "IGB App. G",
+    about="One hidden layer of {width} (our size), σw² = 1; blobs in {d} dimensions, {n} points; {inits} networks of "
+    "ten outputs an activation: all registered ones, and four with their mean taken off.",
+    quick=dict(width=300, d=300, n=500, inits=150),
+    full=[dict(width=300, d=1000, n=1000, inits=600), dict(width=1000, d=1000, n=1000, inits=150)],
+    seconds=(12, 90),
+    cells=lambda c: {
+        name: Cell(_one_layer(name), c.blob(c.n, c.d))
+        for name in [*library.names(), *(f"centered({k})" for k in ("relu", "gelu", "softplus", "abs"))]
+    },
+    quantities=_criterion,
+    table="activations",
+    rows=lambda c, name: {
+        "width": c.width, "theory_gamma": c.theory[name], "mean": _activation(name).moments(0.0, 1.0).mean,
+        "causes": c.causes[name],
+    },
+    tests=[Claim(
+        "I5", "γ of activations (odd ones, and those with their mean taken off, have mean 0)", _right,
+        within=lambda c: [check("all", [*c.found.values()], near=[*c.theory.values()], at=c.found,
+                                room=[0.02 + 0.1 * t for t in c.theory.values()],
+                                than="within 10 % + 0.02 of theory")],
+        limit="at this width some depart from theory by more",
+        otherwise="not as the criterion says",
+    )],
+    charts=lambda c: {"activations": fg.figures.lines_chart(
+        [_criterion_series(c, True, "mean is not 0"), _criterion_series(c, False, "mean is 0"),
+         library.Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
+        title="Bias of every activation, measured and by theory",
+        subtitle=[f"Drift ratio γ after one hidden layer of {c.width}, {len(c.cells)} activations; "
+                  "random data, ± 2 standard errors. Values below 0.0001 are drawn there."],
+        x_title="γ by theory", y_title="γ measured", x_scale="log", y_scale="log", width=520, height=420,
+        x_domain=(5e-5, 200.0), y_domain=(5e-5, 200.0),
+    )},
+    holds={"activations": Holds("An activation causes bias exactly when its mean is not 0")},
+)  # fmt: skip
+
+SHIFTS = (0.0, 0.25, 0.5, 1.0, 2.0)
+ODD = {"linear": "linear", "tanh": "tanh", "erf": "erf", "sin": "sin", "ReLU": "relu"}
+CENTRED = "the same, centred"
+
+
+def _uncentred_cells(c: Found) -> dict[Any, Cell]:
+    rng = np.random.default_rng([c.run.seed, 7])
+    pixels = fg.data.as_data(rng.random((c.n, c.d), dtype=np.float32))
+    raw = c.run.data("digits", points=c.n, standardize="none")
+    digits = fg.data.as_data(raw.flat() / 16 if float(raw.x.max()) > 1 else raw.flat())
+    sets = {"uniform pixels": pixels, CENTRED: pixels.standardize("pixel"), "digits": digits}
+    shifted = {f"blob + {shift}": c.blob(c.n, c.d).shift(shift) for shift in SHIFTS}
+    moved = {(name, label, c.widths[0]): (phi, x) for name, phi in ODD.items() for label, x in shifted.items()}
+    moved |= {(name, label, w): (name, x) for w in c.widths for name in ("tanh", "sin") for label, x in sets.items()}
+    return {key: Cell(f"dense > {phi} > dense", x, {"width": key[2]}) for key, (phi, x) in moved.items()}
+
+
+def _shifted_gamma(name: str, shift: float) -> float:
+    """γ of the output on data shifted by a constant, in closed form."""
+    inputs = fg.Inputs(mean_square=shift**2, variance=1.0)
+    return float(fg.predict(f"dense > {ODD[name]} > dense", inputs=inputs).gamma[-1])
+
+
+def _uncentred(c: Found) -> list[Check]:
+    checks: list[Check] = []
+    for name, g in ((name, g) for name, g in c.moved.items() if name != "ReLU"):
+        checks += [
+            check(f"{name}, centred blob", g[0.0], near=0.0, room=0.02),
+            check(f"{name}, blob shifted by ½", g[0.5], above=g[0.0], than="on the centred one"),
+            check(f"{name}, blob shifted by 2", g[2.0], above=g[0.5], than="shifted by ½"),
+        ]
+    images = {key: gamma(m) for key, m in c.cells.items() if not key[1].startswith("blob")}
+    for (name, label, width), g in images.items():
+        named = f"{name}, {label}, width {width}"
+        checks.append(check(named, g, near=0.0, room=0.02) if label == CENTRED else check(named, g, above=0.3))
+    return checks
+
+
+uncentred = measured(
+    "igb/uncentred", "Uncentred inputs bring bias with any activation", "IGB §4.1",
+    needs=("digits",), seconds=(12, 80),
+    about="Linear, tanh, erf, sin and ReLU, one hidden layer of {widths} (our size), σw² = 1; blobs in {d} dimensions "
+    "shifted by 0 to 2, uniform pixels from 0 to 1, digits from 0 to 1; {n} points, {inits} networks each.",
+    quick=dict(d=300, n=500, inits=150, widths=(300,)),
+    full=dict(d=1000, n=500, inits=600, widths=(300, 1000)),
+    cells=_uncentred_cells,
+    quantities=lambda c: {
+        "moved": {name: {s: gamma(c[name, f"blob + {s}", c.widths[0]]) for s in SHIFTS} for name in ODD},
+    },
+    table="uncentred",
+    rows=lambda c, name, label, width: {"data": label, "width": width} | (
+        {"theory_gamma": _shifted_gamma(name, float(label[7:]))} if label.startswith("blob") else {}
+    ),
+    tests=[Claim("I7", "γ of odd activations", _uncentred, also=lambda c: "blobs shifted by 1: " + ", ".join(
+        f"{name} {g[1.0]}" for name, g in c.moved.items()
+    ))],
+    charts=lambda c: {"shift": lines(
+        [{"name": name, "shift": s, "gamma": g, "theory": _shifted_gamma(name, s)}
+         for name, by in c.moved.items() for s, g in by.items()],
+        "shift", "gamma", x_title="Constant added to all inputs (their spread is 1)", y_scale="symlog",
+    )},
+    holds={"shift": "Moving the data off zero biases networks whose activation is odd"},
+)  # fmt: skip
+
+
+def largest_of(k: float) -> tuple[float, float]:
+    """Mean and standard deviation of the largest of k standard Gaussians, by quadrature.
+
+    >>> [round(value, 6) for value in largest_of(2)]  # 1/√π and √(1 − 1/π)
+    [0.56419, 0.825645]
+    """
+    grid = np.linspace(-12.0, 14.0, 26_001)
+    # Φ(x)^k = exp(k·log Φ(x)): log_ndtr keeps its digits where Φ is 1 − 1e-13.
+    below = np.exp(k * special.log_ndtr(grid))
+    end = float(grid[-1])
+    mean = end - float(integrate.simpson(below, x=grid))
+    square = end**2 - float(integrate.simpson(2 * grid * below, x=grid))
+    return mean, math.sqrt(square - mean**2)
+
+
+POOLED_PHI = {"linear": "linear", "ReLU": "relu"}
+MAXIMA = [2.0, 4.0, 9.0, 25.0, 100.0, 1e4, 1e6, 1e9, 1e12]
+
+
+def _pooled(name: str, k: int) -> str:
+    return ONE.format(f"{POOLED_PHI[name]} > maxpool({k})")
+
+
+def _maxpool(c: Found) -> dict[str, Any]:
+    """γ by pool, and that of theory; mean of the largest of K by √(2 ln K), and its spread by its mean."""
+    found = [(k, *largest_of(k)) for k in MAXIMA]
+    ratios, spreads = (
+        [mean / math.sqrt(2 * math.log(k)) for k, mean, _ in found],
+        [std / mean for _, mean, std in found],
+    )
+    return {
+        "by_pool": {name: {k: gamma(c[name, k]) for k in c.pools} for name in POOLED_PHI},
+        "theory": {key: theory_gamma(_pooled(*key)) for key in c.cells},
+        "ratios": ratios, "spreads": spreads,
+    }  # fmt: skip
+
+
+def _grows(c: Found) -> list[Check]:
+    return [
+        *(check(f"{name}, K = {k}", g[k], above=g[before], than="a smaller pool's")
+          for name, g in c.by_pool.items() for before, k in pairwise(g)),
+        check("linear, K = 1", c.by_pool["linear"][1], near=0.0, room=0.02),
+    ]  # fmt: skip
+
+
+def _tends(c: Found) -> list[Check]:
+    return [
+        check("mean/√(2 ln K)", c.ratios[1:], above=c.ratios[:-1], than="a smaller K's"),
+        check("mean/√(2 ln K) at K = 10¹²", c.ratios[-1], above=0.95),
+        check("spread/mean", c.spreads[1:], below=c.spreads[:-1], than="a smaller K's"),
+    ]
+
+
+def _maxpool_charts(c: Found) -> dict[str, Any]:
+    growth = lines(
+        [{"name": name, "pool": k, "gamma": g, "theory": c.theory[name, k]}
+         for name, by in c.by_pool.items() for k, g in by.items()],
+        "pool", "gamma", title="Bias by the size of max-pools", x_title="Nodes in a pool, K", x_scale="log",
+        y_scale="symlog", dodge=False,
+    )  # fmt: skip
+    rule = fg.figures.lines_chart(
+        [library.Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),
+         library.Series("its spread / its mean", MAXIMA, c.spreads)],
+        title=stated(
+            all_of([*(one.truth for one in _tends(c)[:2]), abs(c.ratios[1] - 1) > 0.1]),
+            "√(2 ln K) is where the maximum of K Gaussians ends, not where pools in use are",
+            "The maximum of K Gaussians by √(2 ln K)",
+        ),
+        x_title="Nodes in a pool, K", y_title="Ratio", x_scale="log", y_domain=(0.0, 1.2), rules={"limit": 1.0},
+        width=640,
+    )  # fmt: skip
+    return {"pools": growth, "maxima": rule}
+
+
+maxpool = measured(
+    "igb/maxpool", "Max-pooling creates bias and amplifies it", "IGB §4.2, App. E",
+    about="One hidden layer, linear or ReLU, max-pool of K = {pools} over 200·K nodes (at most {most}; our sizes); "
+    "blobs in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
+    quick=dict(d=200, n=300, inits=200, pools=(1, 2, 4, 9, 25), most=2000),
+    full=dict(d=200, n=500, inits=400, pools=(1, 2, 4, 9, 25, 100), most=10_000),
+    seconds=(12, 80),
+    cells=lambda c: {
+        (name, k): Cell(_pooled(name, k), c.blob(c.n, c.d), {"width": min(200 * k, c.most)})
+        for name in POOLED_PHI for k in c.pools
+    },
+    quantities=_maxpool,
+    table="pools",
+    rows=lambda c, name, k: {"pool": k, "width": min(200 * k, c.most), "theory_gamma": c.theory[name, k]},
+    tables=lambda c: {"maxima": {"k": MAXIMA, "ratio": c.ratios, "relative_spread": c.spreads}},
+    tests=[
+        Claim(
+            "I8", "γ by the size of pools", _grows,
+            within=lambda c: [check("all", [gamma(c[key]) for key in c.theory], near=[*c.theory.values()],
+                                    room=[0.05 + 0.15 * t for t in c.theory.values()],
+                                    than="within 15 % + 0.05 of theory.md (9)",
+                                    at=[f"{name}, K = {k}" for name, k in c.theory])],
+            limit="few pooled nodes: some measured γ depart from theory",
+        ),
+        Claim(
+            "I8", "the maximum of K Gaussians", _tends,
+            within=lambda c: [check(f"mean/√(2 ln K) at K = {k:g}", r, near=1.0, room=0.1)
+                              for k, r in zip(MAXIMA[1:3], c.ratios[1:3], strict=True)],
+            limit="convergence is logarithmic: at the pool sizes of image networks √(2 ln K) is far too large; use the "
+            "exact moments, theory.md (9)",
+        ),
+    ],
+    charts=_maxpool_charts,
+    holds={"pools": Holds("A larger pool makes a network more biased, with or without ReLU", entries=(0,))},
+)  # fmt: skip
+
+SCALED = {"ReLU": ("relu", 0.0), "GELU": ("gelu", 0.0), "sigmoid": ("sigmoid", 0.0), "ReLU with biases": ("relu", 0.1)}
+FLIPS = 0.5 / math.sqrt(300)  # std of G₀ of 300 coin flips
+
+
+def _scaled(name: str, width: int, small: bool) -> str:
+    phi, bias = SCALED[name]
+    dense = f"dense(weight_var={2 / width if small else 2!r}, bias_var={bias})"
+    return f"{dense} > {phi} > {dense}"
+
+
+def _coins(pair: list[Number], name: str) -> Check:
+    """Whether guesses of small weights are coin flips; said with those of usual ones."""
+    one = check(name, pair[1], near=FLIPS, room=0.03, than="coin flips")
+    return replace(one, found=f"{pair[0]} with 1/√N → {one.found}")
+
+
+def _scales(c: Found) -> dict[str, Any]:
+    """With weights of order 1/√N and 1/N at the largest width: std of G₀; and what small ones do from end to end."""
+    one, two = (c["ReLU", width, True] for width in (c.widths[0], c.widths[-1]))
+    before, after = (Number(m.weights_layers[-1].center, m.weights_layers[-1].center_se) for m in (one, two))
+    unchanged = all_of(same(std(c["ReLU", w, True]), std(c["ReLU", w, False]), room=0.03) for w in c.widths)
+    return {
+        "narrow": c.widths[0], "last": c.widths[-1], "fall": after / before, "gammas": (gamma(one), gamma(two)),
+        "pair": {name: [std(c[name, c.widths[-1], small]) for small in (False, True)] for name in SCALED},
+        "still": "; ReLU's guesses do not change at all (std equal within 0.03 at every N)" if unchanged else "",
+    }  # fmt: skip
+
+
+weight_scale = measured(
+    "igb/weight_scale", "Weights of order 1/N: what an arg-max sees", "IGB §5",
+    about="One hidden layer of N = {widths}, inputs of N dimensions (blobs, 300 points); standard deviation of weights "
+    "√2/√N or √2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; {inits} networks each.",
+    quick=dict(widths=(100, 400), inits=300),
+    full=dict(widths=(100, 400, 1600), inits=1000),
+    seconds=(12, 80),
+    cells=lambda c: {
+        (name, width, small): Cell(_scaled(name, width, small), c.blob(300, width), {"width": width})
+        for width in c.widths for name in SCALED for small in (False, True)
+    },
+    quantities=_scales,
+    table="scales",
+    rows=lambda c, name, width, small: {"width": width, "small": small} | {
+        part: getattr(c[name, width, small].weights_layers[-1], part) for part in ("center", "spread")
+    },
+    tests=[
+        Claim(
+            "I11", "as guesses, in general: std of G₀ with weights of order 1/N at N = {last}",
+            lambda c: [_coins(pair, name) for name, pair in c.pair.items()],
+            otherwise="the arg-max does not see a common scale{still}. Not neutral",
+        ),
+        Claim(
+            "I11", "as an absolute statement about centers, ReLU with weights of order 1/N from N = {narrow} to {last}",
+            lambda c: [check("center variance of the outputs, last by first", c.fall, below=0.5)],
+            within=lambda c: [surely(check("γ at the first N", c.gammas[0], above=c.gammas[1], by=0.1,
+                                           than="at the last"))],
+            limit="the spread over data falls with it: their ratio γ, and so the guesses, stay",
+        ),
+        Claim(
+            "I11", "for a smooth activation with φ(0) = 0 small weights make it linear: std of G₀",
+            lambda c: [_coins(c.pair["GELU"], "GELU")],
+        ),
+    ],
+    charts=lambda c: {"scales": fg.figures.lines_chart(
+        {f"Weights of order 1/{'N' if small else '√N'}": [
+            library.Series(name, c.widths, [std(c[name, w, small]).value for w in c.widths],
+                           [std(c[name, w, small]).error for w in c.widths])
+            for name in SCALED] for small in (False, True)},
+        title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {c.last}: "
+        + ", ".join(f"{name} {a.value:.2f} → {b.value:.2f}" for name, (a, b) in c.pair.items()),
+        subtitle=["Standard deviation of a guess fraction ± 2 standard errors; one hidden layer, two classes, 300 "
+                  "random points."],
+        x_title="Width N", y_title="Standard deviation of a guess fraction", x_scale="log", y_domain=(0.0, 0.55),
+        rules={"coin flips": FLIPS},
+    )},
 )  # fmt: skip

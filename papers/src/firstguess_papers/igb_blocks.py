@@ -12,23 +12,25 @@ import numpy as np
 from scipy import integrate, special
 
 import firstguess as fg
-from firstguess_papers.charts import dots, lines, predicted
-from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, check, claimed
-from firstguess_papers.measured import Cell, Found, measured
-from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even
-from firstguess_papers.tables import (
+from firstguess_papers.charts import (
     EVEN,
     FLIPS,
     KAIMING,
     beyond_flips,
     deep,
+    dots,
     gamma,
     gammas,
     layer_lines,
     line,
+    lines,
+    predicted,
     std,
 )
+from firstguess_papers.items import Entry, Holds
+from firstguess_papers.judging import Check, Number, check, claimed
+from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even
 
 CONSTANTS = (0.0, 0.25, 0.5, 1.0, 2.0)
 NO_BIAS = 0.02  # γ that we cannot tell from none

@@ -15,12 +15,11 @@ from scipy import special
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
-from firstguess_papers.charts import lines, predicted
+from firstguess_papers.charts import KAIMING, deep, lines, predicted, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, above, average, check, claimed, proportion, root
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.tables import KAIMING, deep, std
 
 CLASSES = 10
 ROOM_RANKED = 0.02  # of a fraction, E G_(k)

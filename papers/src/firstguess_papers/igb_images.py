@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 import firstguess as fg
-from firstguess_papers import image_networks as networks
+from firstguess_papers import image_models as networks
 from firstguess_papers import library
-from firstguess_papers.image_networks import CNN_A, KINDS, Block, Kind
+from firstguess_papers.charts import largest, law_panel, std
+from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Check, Number, all_of, average, check, stated
 from firstguess_papers.measured import Cell, Claim, Found, measured
-from firstguess_papers.tables import largest, law_panel, std
 
 KAIMING = (2.0, 0.0)  # σw², σb²
 TANH, RELU = KINDS

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers import image_networks as networks
+from firstguess_papers import image_models as networks
 from firstguess_papers import library
 from firstguess_papers.bias_mode import GAP, BiasModes, bias_modes, chosen, hand_overs
+from firstguess_papers.charts import Line, arms_chart, by_class
 from firstguess_papers.charts import measured as measured_points
 from firstguess_papers.charts import predicted as predicted_line
-from firstguess_papers.image_networks import CNN_A, KINDS, Block, Kind
+from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.running import Run
-from firstguess_papers.training_charts import Line, arms_chart, by_class
 from firstguess_papers.training_pieces import MEMBERS, Arm, curve_rows, modes
 
 if TYPE_CHECKING:

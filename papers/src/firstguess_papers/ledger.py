@@ -1,15 +1,201 @@
-"""Records → `docs/claims.md`, a summary, and a page per paper: its claims, then every item with figure and numbers."""
+"""Records → `docs/claims.md`, a summary, and a page per paper: its claims, findings, then every item."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from firstguess_papers import opening, records, registry, revisions
-from firstguess_papers.items import PAPERS, Item
-from firstguess_papers.opening import Shown, cell, cut, said
-from firstguess_papers.provenance import UNCOMMITTED
-from firstguess_papers.records import Record
+from firstguess_papers import records, registry
+from firstguess_papers.claims import CLAIMS, FINDINGS, TOPICS, Finding, revision_lines
+from firstguess_papers.items import PAPERS, VERDICTS, Entry, Item
+from firstguess_papers.judging import UNDECIDED
+from firstguess_papers.records import UNCOMMITTED, Record
+
+_LETTERS = {"igb": "I", "norm": "N", "mf": "M", "beyond": "B"}
+_COLUMNS = "| | claim | verdict | in one line | items |\n|---|---|---|---|---|"
+_LINE, _EVIDENCE = 100, 160  # characters of a number's line, and of a finding's evidence
+_TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
+
+
+BEYOND = "beyond the paper"  # how statements begin that a paper's claim does not make
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What there is to show: records that are current, those that are not, all items, and figures by item."""
+
+    records: Sequence[Record]
+    outdated: Sequence[Record]
+    items: Mapping[str, Item]
+    figures: Mapping[str, Sequence[str]]
+
+    def entries(self, claim: str) -> list[tuple[Record, Entry]]:
+        """What was found on a claim."""
+        return [(record, entry) for record in self.records for entry in record.entries if entry.claim == claim]
+
+    def state(self, item: str) -> str:
+        """Why an item has nothing to show."""
+        if item not in self.items:
+            return "no item yet"
+        if any(record.id == item for record in self.outdated):
+            return f"outdated: run `firstguess reproduce {item}`"
+        return f"not run: `firstguess reproduce {item}`"
+
+
+def summary(shown: Shown, folder: str) -> list[str]:
+    """One screen: verdicts of all checks by paper, what was found wrong, and where the pages are."""
+    lines = ["| | claims | " + " | ".join(VERDICTS) + " | outdated | open |", "|---" * (4 + len(VERDICTS)) + "|"]
+    total = [0] * (3 + len(VERDICTS))
+    for paper, letter in _LETTERS.items():
+        own = [claim for claim in CLAIMS if claim[0] == letter]
+        told = [entry.verdict for claim in own for _, entry in shown.entries(claim)]
+        old = sum(record.id.startswith(f"{paper}/") for record in shown.outdated)
+        left = sum(not any(claim in item.claims for item in shown.items.values()) for claim in own)
+        counts = [len(own), *(told.count(verdict) for verdict in VERDICTS), old, left]
+        total = [a + b for a, b in zip(total, counts, strict=True)]
+        lines.append(f"| [{PAPERS[paper]}]({folder}/{paper}.md) | " + " | ".join(str(n or "–") for n in counts) + " |")
+    lines.append("| in all | " + " | ".join(f"**{n}**" if n else "–" for n in total) + " |")
+    kept = [finding for finding in FINDINGS if _kept(finding, shown)]
+    parts = ["\n" + "\n".join(lines)]
+    if kept:
+        parts.append("\n## What the papers have wrong or incomplete\n")
+        parts += [f"- [{f.title}]({folder}/{paper_of(f.claim)}.md#{anchor(f.title)}) ({f.claim})" for f in kept]
+    return parts
+
+
+def paper_of(claim: str) -> str:
+    """The paper, or "beyond", whose page has a claim."""
+    return next(paper for paper, letter in _LETTERS.items() if letter == claim[0])
+
+
+def claims(paper: str, shown: Shown) -> list[str]:
+    """A paper's claims."""
+    return [f"\n{_COLUMNS}", *(_row(claim, shown) for claim in CLAIMS if paper_of(claim) == paper)]
+
+
+def _kept(finding: Finding, shown: Shown) -> bool:
+    """Whether the records say so."""
+    own = _own(finding, shown)
+    return bool(own) and all(entry.verdict in finding.verdicts and entry.why != UNDECIDED for entry in own)
+
+
+def _own(finding: Finding, shown: Shown) -> list[Entry]:
+    told = shown.entries(finding.claim)
+    return [entry for record, entry in told if finding.about in entry.statement and record.id == finding.item]
+
+
+def findings(paper: str, shown: Shown) -> list[str]:
+    """Where a paper is wrong or incomplete, as far as records say so; then those that are open."""
+    parts: list[str] = []
+    left: list[str] = []
+    for finding in (one for one in FINDINGS if paper_of(one.claim) == paper):
+        evidence = [
+            (record, entry) for record, entry in shown.entries(finding.claim) if finding.about in entry.statement
+        ]
+        own = _own(finding, shown)
+        if _kept(finding, shown):
+            parts.append(_finding(finding, evidence, shown))
+        else:
+            said = f"the record says: {'; '.join(e.verdict for e in own)}" if own else shown.state(finding.item)
+            left.append(f"- {finding.title}? ({finding.claim}, {finding.item}; {said})")
+    if parts:
+        parts.insert(0, "\n# Wrong or incomplete")
+    if left:
+        parts.append("\n## Open\n\nLooked for, and not (or not yet) found by a record:\n\n" + "\n".join(left))
+    return parts
+
+
+def beyond(shown: Shown) -> list[str]:
+    """Claims of ours by topic; open ones, too."""
+    parts = [f"\n{_COLUMNS}"]
+    parts += [_row(claim, shown, topic.title) for topic in TOPICS for claim in topic.claims]
+    known = {claim for topic in TOPICS for claim in topic.claims}
+    parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == "B" and claim not in known]
+    for topic in TOPICS:
+        ids = dict.fromkeys(record.id for claim in topic.claims for record, _ in shown.entries(claim))
+        parts += [f"\n![{topic.title}]({figure})" for id in ids for figure in shown.figures.get(id, ())[:1]]
+    return parts
+
+
+def _row(claim: str, shown: Shown, topic: str = "") -> str:
+    told = shown.entries(claim)
+    c = CLAIMS[claim]
+    text = f"{f'*{topic}.* ' if topic else ''}{c.text} ({c.where})"
+    if told:
+        asked = [(r, e) for r, e in told if not e.statement.startswith(BEYOND)] or told  # what the claim itself says
+        verdicts = "; ".join(dict.fromkeys(entry.verdict for _, entry in asked))
+        links = ", ".join(dict.fromkeys(_link(r.id) for r, _ in told))
+        number = telling(asked)
+    else:
+        ids = [item.id for item in shown.items.values() if claim in item.claims]
+        old = [record.id for record in shown.outdated if claim in record.claims]
+        verdicts = "outdated" if old else "not tested" if ids else "open"
+        number, links = "–", ", ".join(dict.fromkeys((*old, *ids))) or "–"
+    return f"| {c.id} | {cell(text)} | **{verdicts}** | {cell(number)} | {links} |"
+
+
+def _finding(finding: Finding, evidence: Sequence[tuple[Record, Entry]], shown: Shown) -> str:
+    lines = [f"\n## {finding.title}", "", f"{finding.text} ({finding.claim})", ""]
+    for record, entry in evidence:
+        number = entry.headline or cut(entry.measured, _EVIDENCE)
+        lines.append(f"- {_link(record.id)}, **{entry.verdict}**: {number}")
+    figures = shown.figures.get(finding.item, ())
+    wanted = [figure for figure in figures if finding.chart and figure.endswith(finding.chart)] or list(figures[:1])
+    lines += [line for figure in wanted for line in ("", f"![{finding.title}]({figure})")]
+    return "\n".join(lines)
+
+
+def telling(told: Sequence[tuple[Record, Entry]]) -> str:
+    """One line of number for a claim: a headline if an entry has one, else what decided it, cut.
+
+    Where several items answer for a claim it says whose number that is.
+    """
+    record, entry = min(told, key=lambda both: (not both[1].headline, _TELLING.index(both[1].verdict)))
+    source = f" ({record.id})" if len({r.id for r, _ in told}) > 1 else ""
+    return (entry.headline or cut(entry.measured, _LINE)) + source
+
+
+def cut(text: str, room: int) -> str:
+    """The beginning of a text of numbers: whole clauses if one fits, else up to a value with its error, else words.
+
+    >>> cut("std 0.2313 ± 0.0039; largest 0.69 ± 0.01", 24), cut("width 30: γ = 0.459 ± 0.019 and more of it", 32)
+    ('std 0.2313 ± 0.0039 …', 'width 30: γ = 0.459 ± 0.019 …')
+    """
+    if len(text) <= room:
+        return text
+    for mark in ("; ", ", "):
+        parts = text.split(mark)
+        for many in range(len(parts) - 1, 0, -1):
+            kept = mark.join(parts[:many])
+            if len(kept) <= room and kept.count("(") == kept.count(")"):
+                return kept + " …"
+    words = text.split(" ")
+    fits = [many for many in range(1, len(words)) if len(" ".join(words[:many])) <= room]
+    whole = [many for many in fits if many > 1 and words[many - 2] == "±"]
+    apart = [many for many in fits if "±" not in (words[many - 1], words[many])]
+    return " ".join(words[: max(whole or apart or [1])]) + " …"
+
+
+def said(entry: Entry) -> str:
+    """Why an entry has its verdict. Older records send readers of full runs to full runs."""
+    return entry.why.removesuffix(": run the full setting")
+
+
+def _link(id: str) -> str:
+    """To an item, from any paper's page."""
+    return f"[{id}]({id.partition('/')[0]}.md#{anchor(id)})"
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it from a heading."""
+    return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+def cell(text: str) -> str:
+    """For a table."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
 
 _PIXELS = 1400
 _ROOM = 110  # characters of what was measured, asked or found that a page shows
@@ -81,17 +267,17 @@ def pages(
     shown = Shown(now, old, known, figures or {})
     made: dict[str, list[str]] = {
         f"{name}.md": [
-            _HEAD.replace("FOLDER", name), *_setting(now), *opening.summary(shown, name), _LEGEND,
+            _HEAD.replace("FOLDER", name), *_setting(now), *summary(shown, name), _LEGEND,
             *_outdated(old, known),
         ]
     }  # fmt: skip
     for paper, title in PAPERS.items():
-        own = opening.beyond(shown) if paper == "beyond" else opening.claims(paper, shown)
-        parts = [f"# {title}", f"\n[All papers](../{name}.md)", *own, *opening.findings(paper, shown)]
+        own = beyond(shown) if paper == "beyond" else claims(paper, shown)
+        parts = [f"# {title}", f"\n[All papers](../{name}.md)", *own, *findings(paper, shown)]
         of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
         parts += ["\n# Items", _WHOLE.replace("NAME", name)] if of_paper else []
         made[f"{name}/{paper}.md"] = parts + [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
-    made[f"{name}/changed.md"] = [_CHANGED, *revisions.lines()]
+    made[f"{name}/changed.md"] = [_CHANGED, *revision_lines()]
     return {file: "\n".join(parts).rstrip() + "\n" for file, parts in made.items()}
 
 

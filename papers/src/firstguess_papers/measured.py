@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from firstguess import InvalidInput
+from firstguess_papers.charts import columns, row
 from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, Table, item
 from firstguess_papers.judging import Check, claimed
-from firstguess_papers.tables import columns, row
 from firstguess_papers.training_pieces import Arm, predicted, trained
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""MF on the first steps of training: whom an early look favours, against the time in which bias is absorbed."""
+"""MF: the first steps of training. Whom an early look favours, unequal gradients, the search for a rate."""
 
 from __future__ import annotations
 
@@ -8,18 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firstguess import FirstguessError
 from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry
-from firstguess_papers.judging import Number, check, claimed
-from firstguess_papers.library import Curve
+from firstguess_papers.judging import Number, all_of, below, check, claimed
+from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Found, measured
-from firstguess_papers.mf_simulation import mf_settings
+from firstguess_papers.mf import mf_settings
+from firstguess_papers.mf_training import BATCH, PHASES
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import MEMBERS, Arm, Array, predicted, trained
-from firstguess_papers.training_speed import log_steps, number, with_held_out
+from firstguess_papers.training_speed import (
+    EDGE,
+    SAME_SCORE,
+    balanced,
+    exceeds,
+    log_steps,
+    number,
+    part_of,
+    scores,
+    with_held_out,
+)
 
 if TYPE_CHECKING:
     from firstguess.data import Data
+    from firstguess_papers.charts import Line
     from firstguess_papers.library import Chart
 
 _BATCH = 100
@@ -196,7 +209,7 @@ def _rank_chart(ranks: list[Ranks]) -> Chart:
     )  # fmt: skip
 
 
-def _found(c: Found) -> dict[str, Any]:
+def _first_ranks(c: Found) -> dict[str, Any]:
     x, held = with_held_out(c.run, "fashion_mnist", c.points, c.points)
     options: dict[str, Any] = {"width": c.width, "steps": c.steps, "optimizer": "sgd", "batch": _BATCH}
     return {"ranks": [
@@ -214,7 +227,7 @@ first_steps = measured(
     quick=dict(depth=5, width=50, steps=80, inits=10, points=150),
     full=dict(depth=10, width=100, steps=400, inits=24, points=300),
     seconds=(15, 120),
-    quantities=_found,
+    quantities=_first_ranks,
     judge=lambda c: [judged_ranks(c.ranks)],
     tables=lambda c: {"ranks": _rank_rows(c.ranks)},
     charts=lambda c: {"ranks": _rank_chart(c.ranks)},
@@ -224,5 +237,296 @@ first_steps = measured(
         "have no rank correlation at that step.",
         "Absorbed: the largest share is a fifth of the way from even to 1; the typical time is the mean over networks "
         "on a logarithmic scale, those not absorbed within these steps counting with the last.",
+    ],
+)  # fmt: skip
+
+
+_TIE = -0.3  # a rank correlation stronger than this: a tenth of the differences in speed
+_CHUNK = 60  # networks a piece
+_RATE = 0.2  # of the overshoot
+
+
+@dataclass(frozen=True, eq=False)
+class Pulls:
+    """Of one arm: norms of classes' gradients (networks, looks, classes), shares, accuracies; those made equal."""
+
+    steps: Any
+    norms: Array
+    shares: Array
+    right: Array
+    evened: Array  # accuracies of the first networks, with gradients of equal length
+    known: Array  # accuracies predicted from the same starts
+
+    @property
+    def imbalance(self) -> Array:
+        """|ln| of the ratio of the two classes' gradients at the start, of every network."""
+        return np.abs(np.log(self.norms[:, 0, 0] / self.norms[:, 0, 1]))
+
+    @property
+    def speed(self) -> Array:
+        """Accuracy on training points, averaged over looks from step 1 on."""
+        return self.right[:, self.steps >= 1].mean(axis=1)
+
+    def tie(self) -> Number:
+        """Rank correlation, over networks, of imbalance and speed."""
+        n = len(self.right)
+        value = float(rank_correlation(self.imbalance, self.speed))
+        return Number(value, 1 / math.sqrt(n - 3) if n >= MEMBERS else math.nan)
+
+    def third(self, unequal: bool) -> Any:
+        """Which networks are in the third with the most, or least, unequal gradients."""
+        cut = np.quantile(self.imbalance, 2 / 3 if unequal else 1 / 3)
+        return self.imbalance >= cut if unequal else self.imbalance <= cut
+
+
+def _pulls(run: Run, name: str, x: Data, *, depth: int, width: int, steps: int, many: int, few: int) -> Pulls:
+    from firstguess_papers.models import EQUAL, PLAIN, follow
+
+    text = next(s for s in mf_settings() if s.name == name).text(depth)
+    rate = _RATE * overshoot(run, text, x, width, name)
+    looks = looked_at(steps)
+    assert x.y is not None
+    y = np.asarray(x.y, dtype=np.int64)
+
+    def part(how: str, members: range) -> dict[str, Any]:
+        def compute() -> dict[str, Any]:
+            norms, shares, right = follow(
+                text, x.x, y, members=members, width=width, lr=rate, looks=looks.tolist(), seed=run.seed, how=how,
+                progress=lambda done, total: run.progress(f"gradients of {name}", done, total),
+            )  # fmt: skip
+            return {"norms": norms, "shares": shares, "right": right}
+
+        key = {"pulls": text, "how": how, "members": [members.start, members.stop], "width": width, "lr": rate}
+        label = f"gradients of {name}, {how}, {members.start + 1} to {members.stop}"
+        return run.piece(key | {"steps": steps, "data": x.hash}, compute, label=label)
+
+    found = [part(PLAIN, range(a, min(a + _CHUNK, many))) for a in range(0, many, _CHUNK)]
+    norms, shares, right = (np.concatenate([p[k] for p in found]) for k in ("norms", "shares", "right"))
+    evened = np.asarray(part(EQUAL, range(few))["right"])
+    own = starts(run, text, x.x, 2, range(many), width, name)
+    known = predicted(
+        run, text, x, label=f"{name}, two classes", lr=rate, steps=steps, width=width, optimizer="gd", start=own
+    ).accuracy.draws
+    return Pulls(looks, norms, shares, right, evened, known)
+
+
+def judged_pulls(pulls: dict[str, Pulls]) -> Entry:
+    """M15, its first half; the second is mf/lr-search."""
+    return claimed(
+        "M15", "“unequal gradients of classes slow learning”: over networks at the edge",
+        [check(f"{name}, rank correlation of imbalance at the start and speed of learning", p.tie(), below=_TIE)
+         for name, p in pulls.items()],
+        within=[exceeds(f"{name}, speed with gradients of equal length", p.evened[:, p.steps >= 1].mean(axis=1),
+                        p.speed[: len(p.evened)], room=SAME_SCORE, than="the same networks' own")
+                for name, p in pulls.items()],
+        limit="networks with unequal gradients are slower, but equal lengths do not make them faster",
+        headline="; ".join(f"{name}: rank correlation {p.tie()}" for name, p in pulls.items()),
+        otherwise="imbalance at the start explains little of the speed, or the opposite",
+        also="typical imbalance × " + ", ".join(f"{math.exp(float(np.median(p.imbalance))):.2f} ({name})"
+                                                for name, p in pulls.items()),
+    )  # fmt: skip
+
+
+def _ticks(lines: list[Line]) -> tuple[float, float]:
+    """Half decades around all curves: axes begin and end with a tick."""
+    means = np.concatenate([line.trained.mean for line in lines if line.trained is not None])
+    return math.floor(2 * float(np.nanmin(means)) - 0.2) / 2, math.ceil(2 * float(np.nanmax(means)) + 0.2) / 2
+
+
+def _pull_chart(pulls: dict[str, Pulls], settings: str) -> Chart:
+    from firstguess_papers.charts import Line, arms_chart
+
+    panels: dict[str, list[Line]] = {}
+    plain: list[str] = []
+    for name, p in pulls.items():
+        favoured = p.shares[:, 0].argmax(axis=1)
+        each = np.arange(len(favoured))
+        heading = f"{name}: log10 of gradient's norm"
+        plain.append(heading)
+        panels[heading] = [
+            Line(words, Curve(p.steps, np.log10(p.norms[each, :, which])))
+            for words, which in (("class favoured at the start", favoured), ("other class", 1 - favoured))
+        ]
+        panels[f"{name}: accuracy, training"] = [
+            Line(words, Curve(p.steps, p.right[p.third(unequal)]), Curve(p.steps, p.known[p.third(unequal)]))
+            for words, unequal in (("third with the most equal gradients", False), ("with the least equal", True))
+        ]
+    slower = all_of(below(p.tie(), _TIE) for p in pulls.values())
+    titles = {
+        True: "Networks whose classes pull unequally at the start learn more slowly",
+        False: "How unequally classes pull at the start says little about the speed of learning",
+        None: "Gradients of classes in the first steps, and the speed of learning",
+    }
+    return arms_chart(
+        panels,
+        title=titles[slower],
+        subtitle=[f"{settings}, full batches."],
+        columns=2,
+        plain=plain,
+        y_domains={h: _ticks(lines) if h in plain else (0.4, 1.0) for h, lines in panels.items()},
+        width=430,
+    )
+
+
+def _class_pulls(c: Found) -> dict[str, Any]:
+    x = balanced(c.run.data("fashion_mnist:parity", points=3 * c.points), c.points)
+    sizes: dict[str, Any] = {"depth": c.depth, "width": c.width, "steps": c.steps, "many": c.many, "few": c.few}
+    return {"images": x.n, "pulls": {name: _pulls(c.run, name, x, **sizes) for name in ("ReLU, edge", "tanh, edge")}}
+
+
+class_gradients = measured(
+    "mf/class-gradients", "The first steps: unequal gradients of classes", "MF §4", claims=("M15",),
+    needs=("fashion_mnist",),
+    about="Fashion-MNIST by parity, {points} images, as many of each class, full batches; ReLU and tanh at the edge, "
+    "{depth} hidden layers of {width}, {steps} steps, {many} networks each, {few} with gradients made equal. Sizes "
+    "and the rate (0.2 of the overshoot) are ours.",
+    quick=dict(depth=5, width=40, steps=20, many=40, few=10, points=80),
+    full=dict(depth=10, width=80, steps=50, many=240, few=24, points=150),
+    seconds=(15, 150),
+    quantities=_class_pulls,
+    judge=lambda c: [judged_pulls(c.pulls)],
+    tables=lambda c: {"gradients": [
+        {"arm": name, "network": i, "imbalance": float(a), "speed": float(b)}
+        for name, p in c.pulls.items() for i, (a, b) in enumerate(zip(p.imbalance, p.speed, strict=True))
+    ]},
+    charts=lambda c: {"gradients": _pull_chart(
+        c.pulls, f"{c.many} networks each, {c.depth} hidden layers of {c.width}; {c.images} images of Fashion-MNIST by "
+        "parity",
+    )},
+    notes=[
+        "Gradients: norms over all weights of the gradient of the mean loss on one class. Made equal: every class's "
+        "gradient is given the same length, and the step the length that it had.",
+        "What the search for a learning rate gains at the edge is in mf/lr-search.",
+    ],
+)  # fmt: skip
+
+
+TIMES = (1 / 64, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # rates, in units of the edge's overshoot
+NEAR = 0.05  # held-out accuracy this far from the best is good enough
+SAME_COUNT = 0.25  # of a rate: less is no difference
+_PICKED = 0.1  # of all steps: where a rate is picked
+_DRAWS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Of one phase: training accuracy at the early look and held-out accuracy at the end, (networks, rates)."""
+
+    early: Array
+    end: Array
+    rates: tuple[float, ...]
+    known: tuple[Number | None, ...] = ()  # held-out accuracy predicted at each rate
+
+    def good(self, best: float) -> Array:
+        """How many rates end within 0.05 of the best, of every network."""
+        return (self.end >= best - NEAR).sum(axis=1).astype(float)
+
+    def regret(self) -> Array:
+        """What each network loses at the end by the rate that is best on training points at the early look.
+
+        Of rates that are equally good then, the average.
+        """
+        tops = self.early >= self.early.max(axis=1, keepdims=True)
+        picked = (self.end * tops).sum(axis=1) / tops.sum(axis=1)
+        return self.end.max(axis=1) - picked
+
+
+def _searches(run: Run, phi: str, x: Data, held: Data, *, depth: int, width: int, steps: int) -> dict[str, Search]:
+    texts = {phase: next(s for s in mf_settings() if s.name == name).text(depth) for phase, name in PHASES[phi].items()}
+    batch = part_of(x, np.arange(min(BATCH, x.n)))
+    unit = overshoot(run, texts[EDGE], batch, width, f"{phi}, edge")
+    early = max(1, round(_PICKED * steps))
+    looks = [0, early, steps]
+    found: dict[str, Search] = {}
+    for phase, text in texts.items():
+        first: list[Array] = []
+        last: list[Array] = []
+        known: list[Number | None] = []
+        for times in TIMES:
+            options: dict[str, Any] = {
+                "test": held, "lr": times * unit, "steps": looks, "optimizer": "sgd", "batch": BATCH, "width": width,
+            }  # fmt: skip
+            label = f"{phi}, {phase}, {times:g} × overshoot"
+            arm = trained(run, text, x, label=label, inits=10, **options)
+            first.append(scores(arm, "accuracy", early))
+            last.append(scores(arm, "test accuracy"))
+            try:
+                guess = predicted(run, text, x, label=label, draws=_DRAWS, trust=False, **options)
+                known.append(number(scores(guess, "test accuracy")))
+            except FirstguessError:
+                known.append(None)  # beyond the rates that have a prediction
+        rates = tuple(times * unit for times in TIMES)
+        found[phase] = Search(np.stack(first, axis=1), np.stack(last, axis=1), rates, tuple(known))
+    return found
+
+
+def best_of(searches: dict[str, Search]) -> float:
+    """The best mean accuracy on held-out points, of all phases and rates of an activation."""
+    return max(float(s.end.mean(axis=0).max()) for s in searches.values())
+
+
+def judged_search(found: dict[str, dict[str, Search]]) -> Entry:
+    """M15, its second half."""
+    best = {phi: best_of(by) for phi, by in found.items()}
+    others = [(phi, by[EDGE], phase, s) for phi, by in found.items() for phase, s in by.items() if phase != EDGE]
+    return claimed(
+        "M15", "“tuning at the edge shortens the search”, as far as six rates say: at the edge",
+        [exceeds(f"{phi}, rates that end within {NEAR} of the best accuracy", edge.good(best[phi]), s.good(best[phi]),
+                 room=SAME_COUNT, than=f"{phase}'s") for phi, edge, phase, s in others],
+        within=[exceeds(f"{phi}, cost of picking a rate after a tenth of the steps", edge.regret(), s.regret(),
+                        room=SAME_SCORE, than=f"{phase}'s", below=True) for phi, edge, phase, s in others],
+        limit="more rates are good at the edge, but an early choice among them is not cheaper than elsewhere",
+        headline="; ".join(
+            f"{phi}: " + ", ".join(f"{phase} {number(s.good(best[phi]))}" for phase, s in by.items()) + " rates"
+            for phi, by in found.items()
+        ),
+        otherwise="another phase has as many good rates, or more",
+        also="best accuracy: " + ", ".join(f"{phi} {value:.3f}" for phi, value in best.items()),
+    )  # fmt: skip
+
+
+def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for phase, s in searches.items():
+        for k, times in enumerate(TIMES):
+            end, early, known = number(s.end[:, k]), number(s.early[:, k]), s.known[k] if s.known else None
+            rows.append(
+                {"activation": phi, "phase": phase, "times_overshoot": times, "rate": s.rates[k]}
+                | {"test_accuracy": end.value, "test_error": end.error}
+                | {"early_accuracy": early.value, "early_error": early.error}
+                | {"predicted": None if known is None else known.value}
+            )
+    return rows
+
+
+def _all_searches(c: Found) -> dict[str, Any]:
+    x, held = with_held_out(c.run, "fashion_mnist:parity", c.points, c.points)
+    found = {phi: _searches(c.run, phi, x, held, depth=c.depth, width=c.width, steps=c.steps) for phi in PHASES}
+    return {"found": found, "rows": [line for phi, by in found.items() for line in _rows(phi, by)]}
+
+
+lr_search = measured(
+    "mf/lr-search", "Searching a learning rate, phase by phase", "MF §4, practical trick", claims=("M15",),
+    needs=("fashion_mnist",),
+    about="Fashion-MNIST by parity, {points} images and as many held-out ones, mini-batches of 100; MF's seven "
+    "settings, {depth} hidden layers of {width} (MF: 100 of 1000), {steps} steps, six rates from 1/64 to 16 times the "
+    "edge's overshoot, 10 networks each; a rate is picked after a tenth of the steps.",
+    quick=dict(depth=12, width=30, steps=30, points=150),
+    full=dict(depth=20, width=100, steps=100, points=300),
+    seconds=(25, 240),
+    quantities=_all_searches,
+    judge=lambda c: [judged_search(c.found)],
+    tables=lambda c: {"rates": c.rows},
+    charts=lambda c: {"rates": lines(
+        [row | {"error": row["test_error"]} for row in c.rows], "times_overshoot", "test_accuracy", by="phase",
+        panel="activation", theory="predicted", title="Which learning rates work, phase by phase",
+        x_title="Learning rate, by the rate at which the edge's bias overshoots (logarithmic)",
+        y_title="Held-out accuracy", x_scale="log", percent=True, width=440, y_domain=(0.4, 1.0),
+    )},
+    holds={"rates": "At the edge of chaos the most learning rates work"},
+    notes=[
+        "One network has one set of weights at all rates and, up to scale, in all phases: differences are taken "
+        "network by network. Networks that diverged count with an accuracy of one half.",
+        "A search of six rates by factors of four; what more could be tuned (momentum, schedule, depth) is not tested.",
     ],
 )  # fmt: skip

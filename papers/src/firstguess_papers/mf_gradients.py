@@ -1,21 +1,25 @@
-"""MF: gradients of untrained networks by layer, of all points, of the favoured class's and of the others'."""
+"""MF: gradients by layer and class; ReLU's variances by phase; norms and skips at the phases' boundaries."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+import firstguess as fg
 from firstguess import figures
-from firstguess_papers.charts import lines, panels_of, predicted
+from firstguess_papers import library
+from firstguess_papers.charts import MARKS, gamma, lines, panels_of, predicted
+from firstguess_papers.charts import measured as points
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, check, claimed
+from firstguess_papers.judging import Check, Number, average, check, claimed
 from firstguess_papers.measured import Found, measured
-from firstguess_papers.mf_simulation import Setting, mf_settings
+from firstguess_papers.mf import BIAS_VAR, CENTER, SPREAD, Setting, mf_settings, ratio, sampled
 from firstguess_papers.running import Run
-from firstguess_papers.tables import gamma
 
 if TYPE_CHECKING:
     from firstguess import Gradients
@@ -197,3 +201,268 @@ gradients_cifar10 = measured(
 def _log(ratio: Number) -> Number:
     """ln of a ratio of averages over networks: its errors are even on that scale, γ's own are not."""
     return Number(math.log(ratio.value), ratio.error / ratio.value)
+
+
+PLAIN = "plain tanh"
+BLOCKS = {
+    PLAIN: "tanh",
+    "LayerNorm before": "layernorm > tanh",
+    "LayerNorm after": "tanh > layernorm",
+    "BatchNorm before": "batchnorm > tanh",
+    "BatchNorm after": "tanh > batchnorm",
+    "skip connection": "residual[tanh > dense]",
+}
+MULTIPLES = (0.5, 0.75, 1.0, 1.5, 2.0)
+MOVED = 0.05  # relative: a boundary that is moved by less is called the same
+AGREE = 0.08  # of a factor on gradients a layer
+ORDERED, EDGE, CHAOTIC = "ReLU, ordered", "ReLU, edge", "ReLU, chaotic"
+PHASES = (ORDERED, EDGE, CHAOTIC)
+
+
+def judge_variances(late: Mapping[str, tuple[Number, Number]], whole: Mapping[str, Number]) -> Entry:
+    """M14, first half.
+
+    `late`: centers and spreads at the last layer over those at half the depth (centers at the edge: a quarter);
+    `whole`: the spread at the last layer over that at the first.
+    """
+    (center, _), (at_edge, _), (blown, spread) = (late[phase] for phase in PHASES)
+    half, first = "last layer over half the depth", "spread over data, last layer over the first"
+    return claimed(
+        "M14", "ReLU with biases",
+        [check(f"ordered, variance of centers, {half}", center, near=1.0, room=0.15),
+         check(f"ordered, {first}", whole[ORDERED], below=0.1),
+         check("edge, variance of centers, last layer over a quarter of the depth", at_edge, above=1.0),
+         check(f"edge, {first}", whole[EDGE], below=1.0),
+         check(f"chaotic, variance of centers, {half}", blown, above=1.0),
+         check(f"chaotic, spread over data, {half}", spread, above=1.0)],
+        headline=f"spread over data, last over first layer: ordered {whole[ORDERED]}, edge {whole[EDGE]}",
+    )  # fmt: skip
+
+
+def judge_boundaries(
+    edges: Mapping[str, float | None], found: Mapping[str, list[Number]], theory: Mapping[str, list[float]]
+) -> Entry:
+    """M14, second half: the weight variance of the edge by block (None: there is none), and gradients beside theory."""
+    plain = edges[PLAIN]
+    assert plain is not None
+    return claimed(
+        "M14", "tanh with norms or a skip connection, and its factors on gradients a layer",
+        [*(Check(f"{name}, edge", f"moved by over {100 * MOVED:.0f} % of the weight variance, or gone (closed form)",
+                 edge is None or abs(edge / plain - 1) > MOVED, "none" if edge is None else f"{edge:.4g}")
+           for name, edge in edges.items() if name != PLAIN),
+         check(f"{PLAIN}, factor at {MULTIPLES[0]:g} ×", found[PLAIN][0], below=1.0),
+         check(f"{PLAIN}, factor at {MULTIPLES[-1]:g} ×", found[PLAIN][-1], above=1.0),
+         *(check(name, found[name], near=theory[name], room=AGREE, than="the closed form's",
+                 at=[f"{m:g} ×" for m in MULTIPLES]) for name in found)],
+        headline="edge at " + ", ".join(f"{name} {edge:.3g}" for name, edge in edges.items() if edge is not None),
+        also=f"edge of {PLAIN}: {plain:.4g}",
+    )  # fmt: skip
+
+
+def network(name: str, weight_var: float, depth: int) -> str:
+    """`depth` layers of a block with these variances everywhere."""
+    dense = f"dense(weight_var={weight_var:.6g}, bias_var={BIAS_VAR})"
+    block = BLOCKS[name]
+    if block.startswith("residual"):
+        return f"{dense} > {depth} x [{block.replace('dense', dense)}] > {dense}"
+    return f"{depth} x [{dense} > {block}] > {dense}"
+
+
+def edge_of(block: str) -> float | None:
+    """The weight variance of the edge of chaos, None where there is none."""
+
+    try:
+        return fg.edge_of_chaos(block, bias_var=BIAS_VAR)
+    except fg.NotCovered:
+        return None
+
+
+def mean_growth(text: str, depth: int) -> float:
+    """The factor on gradients a layer, averaged (geometrically) over the hidden layers, in closed form."""
+
+    factors = np.asarray(fg.predict(text).gradient_growth)
+    return float(np.exp(np.log(factors[1:depth]).mean()))
+
+
+def _boundaries(c: Found) -> dict[str, Any]:
+    """Centers and spread by layer; the factor on gradients over the weight variance, by block."""
+    settings = [s for s in mf_settings() if s.name in PHASES]
+    stats = sampled(c, settings, c.depth)
+    late: dict[str, tuple[Number, Number]] = {}
+    whole: dict[str, Number] = {}
+    half = c.depth // 2
+    for i, s in enumerate(settings):
+        center, spread = stats[:, i, :, CENTER], stats[:, i, :, SPREAD]
+        since = c.depth // 4 if s.name == EDGE else half  # slow growth needs a longer way
+        late[s.name] = ratio(center[:, -1], center[:, since]), ratio(spread[:, -1], spread[:, half])
+        whole[s.name] = ratio(spread[:, -1], spread[:, 1])
+    edges = {name: edge_of(block) for name, block in BLOCKS.items()}
+    plain = edges[PLAIN]
+    assert plain is not None
+    sizes: dict[str, Any] = {"inits": c.inits, "width": c.nodes, "points": c.points}
+    x, texts = c.blob(c.points, 300), {b: [network(b, m * plain, c.layers) for m in MULTIPLES] for b in BLOCKS}
+    found = {
+        name: [growth(stored_gradients(c.run, text, x, label=f"{name}, {m:g} × critical", **sizes))
+               for text, m in zip(own, MULTIPLES, strict=True)]
+        for name, own in texts.items()
+    }  # fmt: skip
+    theory = {name: [mean_growth(text, c.layers) for text in own] for name, own in texts.items()}
+    return {"late": late, "whole": whole, "edges": edges, "found": found, "theory": theory, "rows": [
+        {"block": name, "multiple": m, "edge": edges[name], "factor": g.value, "error": g.error, "theory": t}
+        for name in BLOCKS for m, g, t in zip(MULTIPLES, found[name], theory[name], strict=True)
+    ], "panels": {s.name.removeprefix("ReLU, ").capitalize(): _by_layer(stats[:, i], s.text(c.depth))
+                  for i, s in enumerate(settings)}}  # fmt: skip
+
+
+def _by_layer(stats: Any, text: str) -> list[library.Series]:
+    """Variances of centers and over data, measured at every fourth layer, and in closed form."""
+    p, layers = fg.predict(text), stats.shape[1]
+    q, at = np.exp(p.log_q), range(0, layers, 4)
+    found: list[library.Series] = []
+    for label, k, curve in (("centers", CENTER, q * p.correlation), ("spread over data", SPREAD, q * p.one_minus_c)):
+        found += [predicted(label, list(range(layers)), curve.tolist())]
+        found += [points(label, list(at), [average(stats[:, layer, k]) for layer in at])]
+    return found
+
+
+boundaries = measured(
+    "mf/boundaries", "ReLU's variances by phase; norms and skips move the boundaries", "MF §4, limitations",
+    claims=("M14",),
+    about="ReLU at 0.75, 1, 1.25 × critical, bias variance 0.1, {depth} layers of {width}, {members} networks. tanh, "
+    "plain, with LayerNorm, BatchNorm and skips, at 0.5 to 2 × the plain network's critical weight variance: "
+    "gradients of {layers} layers of {nodes}, {points} points, {inits} networks each. Sizes are ours.",
+    quick=dict(width=300, depth=40, members=24, chunk=12, layers=20, nodes=150, points=100, inits=6),
+    full=dict(width=800, depth=60, members=24, chunk=4, layers=20, nodes=400, points=150, inits=10),
+    seconds=(14, 110),
+    quantities=_boundaries,
+    judge=lambda c: [judge_variances(c.late, c.whole), judge_boundaries(c.edges, c.found, c.theory)],
+    tables=lambda c: {"boundaries": c.rows},
+    charts=lambda c: {
+        "boundaries": lines(
+            c.rows, "multiple", "factor", by="block", title="The factor on gradients by block and weight variance",
+            y_title="Factor on gradients' mean square per layer", x_domain=(0.4, 2.1),
+            rules={"gradients keep their size": 1.0}, width=720, height=380,
+        ),
+        "variances": fg.figures.lines_chart(
+            c.panels, title="ReLU: variance of centers and spread over data, by phase", subtitle=[MARKS],
+            x_title="Hidden layers", y_title="Variance of pre-activations", y_scale="log", width=290, height=280,
+        ),
+    },
+    holds={
+        "variances": Holds("ReLU: centers settle when ordered, grow slowly at the edge, explode in chaos; the spread "
+                           "over data goes, falls, explodes", entries=(0,), verdicts=("holds",)),
+        "boundaries": Holds("Norms and skips move the edge of chaos, or take it away", entries=(1,)),
+    },
+)  # fmt: skip
+
+
+_PLACED = {
+    "plain": "{dense} > relu",
+    "LayerNorm before ReLU": "{dense} > layernorm > relu",
+    "BatchNorm before ReLU": "{dense} > batchnorm > relu",
+    "LayerNorm after ReLU": "{dense} > relu > layernorm",
+    "BatchNorm after ReLU": "{dense} > relu > batchnorm",
+}
+_RESIDUAL = "residual"
+
+
+TIMES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)  # weight variances, by the plain network's critical one
+_NORMED = [name for name in _PLACED if name != "plain"]
+
+
+def _residual(c: Found) -> dict[str, Any]:
+    """The factor on gradients a layer against the weight variance, with skips and norms; how c approaches 1."""
+    sizes: dict[str, Any] = {"inits": c.inits, "width": c.width, "points": c.points}
+    x, names = c.blob(c.points, 300), (*_PLACED, _RESIDUAL)
+    found = {
+        name: [growth(stored_gradients(c.run, _text(name, 2 * m, 20), x, label=f"{name}, {m:g} × critical", **sizes))
+               for m in TIMES]
+        for name in names
+    }  # fmt: skip
+    known = {name: [_known(name, 2 * m) for m in TIMES] for name in names}
+    rows = [
+        {"network": name, "multiple": m, "weight_var": 2 * m, "factor": v.value, "error": v.error, "theory": t}
+        for name in names for m, v, t in zip(TIMES, found[name], known[name], strict=True)
+    ]  # fmt: skip
+    return {"found": found, "theory": known, "closed": [_closed(2 * m) for m in TIMES], "rows": rows}
+
+
+def _judge_residual(c: Found) -> list[Entry]:
+    at, own = [f"{m:g} ×" for m in TIMES], c.found[_RESIDUAL]
+    spans = {name: values[-1] / values[0] for name, values in c.found.items()}
+    flat = {name: max(values) / min(values) for name, values in c.theory.items()}
+    return [
+        claimed(
+            "M8", "residual ReLU, by weight variance, factors a layer",
+            [check("gradients", own, above=0.97, at=at),
+             check("gradients over the forward variance", near=1.0, room=0.05, at=at,
+                   found=[g / Number(forward) for g, (forward, *_) in zip(own, c.closed, strict=True)]),
+             check("local exponent of 1 − c at 2000 layers over that at 1000, closed form",
+                   [late / early for _, early, late in c.closed], near=1.0, room=0.1, at=at)],
+            within=[check("gradients", own, near=1.0, room=0.05, at=at)],
+            limit="one phase, without a transition; but gradients and signals both grow, by 1 + σw²/2 a layer in mean "
+            "square",
+            also="exponents " + ", ".join(f"{late:.2f}" for _, _, late in c.closed),
+        ),
+        claimed(
+            "M8", f"change of the factor on gradients between {TIMES[0]:g} and {TIMES[-1]:g} × critical",
+            [check("plain", spans["plain"], above=3.0),
+             *(check(name, spans[name], below=1.5) for name in _NORMED)],
+            within=[check(f"{name}, closed form, largest over smallest", flat[name], below=1.1) for name in _NORMED],
+            limit="with biases, LayerNorm before ReLU leaves a weak dependence on the weight variance; no network with "
+            "a norm crosses from vanishing to exploding",
+            also="; ".join(f"{name}: × {c.found[name][0]} → {c.found[name][-1]} (closed form {c.theory[name][0]:.3f} → "
+                           f"{c.theory[name][-1]:.3f})" for name in _PLACED),
+        ),
+    ]  # fmt: skip
+
+
+residual = measured(
+    "mf/residual", "Skip connections and norms take the phases away", "MF appendix", claims=("M8",),
+    about="ReLU, 20 hidden layers (our depth) of {width} at 0.5, 0.75, 1, 1.25, 1.5, 2 times the critical weight "
+    "variance of the plain network, bias variance 0.1: plain, residual, LayerNorm and BatchNorm before and after; "
+    "{points} points of a blob; {inits} networks. Closed form to 2000 layers.",
+    quick=dict(width=200, points=128, inits=6),
+    full=dict(width=1000, points=256, inits=8),
+    seconds=(11, 110),
+    quantities=_residual,
+    judge=_judge_residual,
+    tables=lambda c: {"growth": c.rows},
+    charts=lambda c: {"growth": lines(
+        [*c.rows[-len(TIMES) :], *c.rows[: -len(TIMES)]], "multiple", "factor", by="network",
+        title="Gradients by weight variance, with skips and norms",
+        y_title="Factor on gradients' mean square per layer", y_scale="log", rules={"gradients keep their size": 1.0},
+        width=760, height=400,
+    )},
+    holds={"growth": Holds("Plain networks' gradients pass from vanishing to exploding; with a norm they hardly change",
+                           entries=(1,))},
+    notes=lambda c: [
+        "The closed form of BatchNorm is for large batches; after ReLU it is approached slowly: a batch of 128 adds 3 "
+        "to 6 %. Nodes that are rarely active, whose scale is uncertain, may be why; this was not tested.",
+        "Residual: x + dense(ReLU(x)). A norm before the next weights makes their size irrelevant, up to the "
+        "biases.",
+        "Largest over smallest factor: " + ", ".join(f"{name} {max(v).value / min(v).value:.2f}"
+                                                      for name, v in c.found.items()) + ".",
+    ],
+)  # fmt: skip
+
+
+def _text(name: str, weight_var: float, depth: int) -> str:
+    dense = f"dense(weight_var={weight_var:g}, bias_var={BIAS_VAR})"
+    if name == _RESIDUAL:
+        return f"{dense} > {depth} x [residual[relu > {dense}]] > {dense}"
+    return f"{depth} x [{_PLACED[name].format(dense=dense)}] > {dense}"
+
+
+def _known(name: str, weight_var: float) -> float:
+    """χ of one layer in the middle of the network, in closed form (theory.md (10))."""
+    return float(fg.predict(_text(name, weight_var, 20)).gradient_growth[10])
+
+
+def _closed(weight_var: float) -> tuple[float, float, float]:
+    """Of a residual network: the forward variance's factor a layer, and local exponents of 1 − c at 1000 and 2000."""
+    far = 2000
+    p = fg.predict(_text(_RESIDUAL, weight_var, far))
+    left, log_q = p.one_minus_c, p.log_q
+    early, late = (float(np.log2(left[k] / left[k // 2])) for k in (far // 2, far))
+    return math.exp(float(log_q[20] - log_q[2]) / 18), early, late

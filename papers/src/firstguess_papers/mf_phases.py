@@ -14,8 +14,8 @@ from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, average, check, claimed
 from firstguess_papers.measured import Found, measured
+from firstguess_papers.mf import BIAS_VAR, CENTER, SPREAD, Setting, mf_settings, ratio, sampled
 from firstguess_papers.mf_gradients import growth, stored_gradients
-from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, mf_settings, ratio, sampled
 
 if TYPE_CHECKING:
     from firstguess import Measurement

@@ -10,7 +10,7 @@ import numpy as np
 from firstguess import FirstguessError
 from firstguess_papers import training_speed as speed
 from firstguess_papers.items import Item, Outcome, item
-from firstguess_papers.mf_simulation import BIAS_VAR, Setting, mf_settings
+from firstguess_papers.mf import BIAS_VAR, Setting, mf_settings
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, predicted, trained
 from firstguess_papers.training_speed import with_held_out

@@ -1,12 +1,14 @@
-"""What is kept of an item that ran: one JSON file an item, and the ledger of all of them.
+"""What is kept of an item that ran: one JSON file an item, the code that it ran on, and the ledger of all of them.
 
-Records of full runs are also kept beside the page of claims, in the repository (`keep`, `kept`): so full runs can be
+Records of full runs are also kept next to the page of claims, in the repository (`keep`, `kept`): so full runs can be
 split over invocations and machines (`merged`), and the page can be written without running anything.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +17,49 @@ from typing import Any, Literal, TypeAlias
 from firstguess import FirstguessError
 from firstguess_papers.items import Entry, Item, Sizes
 from firstguess_papers.library import write_table
+
+UNCOMMITTED = "uncommitted"
+_NUMBERS = (":/papers/src", ":/src")  # from the top of the checkout: what numbers come from
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """`commit` and `checks` as short hashes; "" where firstguess is no git checkout.
+
+    `commit` ends in "+ changes" if the papers or the library differ from it; `checks` is the last commit of the file
+    that the item is written in, or "uncommitted" if that has changes.
+    """
+
+    commit: str = ""
+    checks: str = ""
+
+
+def provenance(item: Item) -> Provenance:
+    """Of an item that runs now."""
+    source = inspect.getsourcefile(inspect.unwrap(item.function))
+    package = Path(__file__).parent
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:  # installed, or some other repository
+        return Provenance()
+    head = _git(package, "rev-parse", "--short", "HEAD")
+    if head is None:
+        return Provenance()
+    commit = f"{head} + changes" if _git(package, "status", "--porcelain", "--", *_NUMBERS) else head
+    module = Path(source) if source is not None else None
+    if module is None or not module.is_file() or _git(module.parent, "status", "--porcelain", "--", module.name) != "":
+        return Provenance(commit, UNCOMMITTED)
+    return Provenance(commit, _git(module.parent, "log", "-1", "--format=%h", "--", module.name) or UNCOMMITTED)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says; None if it fails, or is not there."""
+    try:
+        said = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return said.stdout.strip() if said.returncode == 0 else None
+
 
 Status: TypeAlias = Literal["done", "skipped", "failed"]
 RECORD = "record.json"

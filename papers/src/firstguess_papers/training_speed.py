@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess_papers.charts import columns
 from firstguess_papers.items import Entry
 from firstguess_papers.judging import Check, Number, Truth, above, all_of, average, check, claimed
-from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import MEMBERS, Arm, Array
 
 if TYPE_CHECKING:
     from firstguess.data import Data
+    from firstguess_papers.charts import Line
     from firstguess_papers.library import Chart
     from firstguess_papers.running import Run
-    from firstguess_papers.training_charts import Line
 
 SAME_TIME = 0.1  # of log10: times that differ by less than 26 % are the same
 SAME_SCORE = 0.02  # accuracies that differ by less are the same
@@ -351,7 +351,7 @@ def phases_title(sweeps: dict[str, Sweep], *, subject: str = "The edge of chaos"
 
 def phases_chart(sweeps: dict[str, Sweep], *, title: str, subtitle: list[str]) -> Chart:
     """A row of panels for every sweep: largest share, accuracy on training and on held-out points."""
-    from firstguess_papers.training_charts import arms_chart, lines_of
+    from firstguess_papers.charts import arms_chart, lines_of
 
     two = all(s.classes == 2 for s in sweeps.values())
     floor = 0.4 if two else 0.0  # of two classes nothing happens below

@@ -1,7 +1,7 @@
-"""ResNet101 and Swin-L at their true size, in plain PyTorch, for NORM Fig G.9: weights drawn once, norms at any place.
+"""Image networks: IGB's CNNs, ResNets and vision transformers, NORM's stand-ins, ResNet101 and Swin-L at true size.
 
-Before training a norm has no parameters that matter (scale 1, shift 0). So a network here is its weights, and the
-place of the norms an argument of the pass: all places of one network see the same weights.
+Before training a norm has no parameters that matter (scale 1, shift 0). So a network of true size is its weights, and
+the place of the norms an argument of the pass: all places of one network see the same weights.
 """
 
 from __future__ import annotations
@@ -9,12 +9,204 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
-    from firstguess_papers.norm_models import Place
+Kind = Literal["tanh + average-pool", "ReLU + max-pool"]
+KINDS: tuple[Kind, Kind] = ("tanh + average-pool", "ReLU + max-pool")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A convolution (same size), the activation, a pool."""
+
+    channels: int
+    kernel: int
+    pool: int
+    stride: int
+
+
+CNN_A = (Block(16, 5, 2, 2), Block(64, 5, 4, 4))
+
+
+def cnn_b(channels: int = 16, kernel: int = 9) -> tuple[Block, ...]:
+    """Five blocks that keep the size, two that shrink it. Channels, kernel and last pool are ours."""
+    return (*[Block(channels, kernel, 2, 1)] * 5, Block(channels, 5, 2, 2), Block(channels, 5, 4, 4))
+
+
+def cnn(blocks: tuple[Block, ...], kind: Kind, shape: tuple[int, ...], classes: int) -> Callable[[], Any]:
+    """A factory of such a network for images of `shape` (channels, height, width)."""
+    from torch import nn
+
+    relu = kind.startswith("ReLU")
+
+    def make() -> Any:
+        layers: list[Any] = []
+        into, side = shape[0], shape[1]
+        for block in blocks:
+            layers.append(nn.Conv2d(into, block.channels, block.kernel, padding=block.kernel // 2))
+            layers.append(nn.ReLU() if relu else nn.Tanh())
+            layers.append((nn.MaxPool2d if relu else nn.AvgPool2d)(block.pool, block.stride))
+            into, side = block.channels, (side - block.pool) // block.stride + 1
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(into * side * side, classes))
+
+    return make
+
+
+def resnet(depths: tuple[int, ...], widths: tuple[int, ...], classes: int) -> Callable[[], Any]:
+    """A ResNet with basic blocks from its Hugging Face configuration; (3, 4, 6, 3) and (64, …, 512) are ResNet34."""
+    import transformers
+
+    settings: Any = transformers.ResNetConfig  # its arguments are not all in its signature
+
+    def make() -> Any:
+        config = settings(
+            embedding_size=widths[0], hidden_sizes=list(widths), depths=list(depths), layer_type="basic",
+            num_labels=classes,
+        )  # fmt: skip
+        return transformers.ResNetForImageClassification(config)
+
+    return make
+
+
+def vit(width: int, blocks: int, classes: int) -> Callable[[], Any]:
+    """A vision transformer for 32 × 32 images: patches of 4, heads of 64, GELU; from its Hugging Face configuration."""
+    import transformers
+
+    settings: Any = transformers.ViTConfig
+
+    def make() -> Any:
+        config = settings(
+            hidden_size=width, num_hidden_layers=blocks, num_attention_heads=width // 64, intermediate_size=4 * width,
+            image_size=32, patch_size=4, num_labels=classes,
+        )  # fmt: skip
+        return transformers.ViTForImageClassification(config)
+
+    return make
+
+
+Place = Literal["before", "after", "after, also behind the sums"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A kind of model at one size; `name` has all of its sizes, so that it can be a piece's key."""
+
+    kind: Literal["ResNet", "Swin", "Mixer"]
+    label: str
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]
+    classes: int
+    block: Literal["bottleneck", "basic"] = "bottleneck"
+    patch: int = 4  # of a Mixer, on images of 32 × 32
+
+    def name(self, place: Place) -> str:
+        """For the store of pieces."""
+        sizes = f"widths {self.widths}, blocks {self.depths}, {self.classes} classes"
+        patches = "" if self.patch == 4 else f", patches of {self.patch}"
+        return f"{self.kind} ({self.block}), {sizes}, norm {place}{patches}"
+
+    def factory(self, place: Place = "before") -> Callable[[], nn.Module]:
+        """A function that draws one; weights do not depend on the place of the norm."""
+        make = {"ResNet": _resnet, "Swin": _swin, "Mixer": _mixer}[self.kind]
+        return lambda: make(self, place)
+
+
+def _resnet(model: Model, place: Place) -> Any:
+    """ResNet of transformers. After: conv → ReLU → BatchNorm wherever it was conv → BatchNorm → ReLU.
+
+    "also behind the sums": the norms of a block's last convolution and of its shortcut are taken out, and one is put
+    after the ReLU that follows their sum.
+    """
+    from torch import nn
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config: Any = ResNetConfig(
+        embedding_size=model.widths[0],
+        hidden_sizes=list(model.widths),
+        depths=list(model.depths),
+        layer_type=model.block,
+    )
+    config.num_labels = model.classes
+    net: Any = ResNetForImageClassification(config)
+    if place == "before":
+        return net
+    for module in list(net.modules()):
+        kind = type(module).__name__
+        if kind == "ResNetConvLayer" and not isinstance(module.activation, nn.Identity):
+            module.normalization, module.activation = module.activation, module.normalization
+        elif place != "after" and kind in ("ResNetBasicLayer", "ResNetBottleNeckLayer"):
+            last = module.layer[-1]
+            norm, last.normalization = last.normalization, nn.Identity()
+            if not isinstance(module.shortcut, nn.Identity):
+                module.shortcut.normalization = nn.Identity()
+            module.activation = nn.Sequential(module.activation, norm)
+    return net
+
+
+def _swin(model: Model, place: Place) -> Any:
+    """Swin of transformers, patches of 4 on 32 × 32. After: the LayerNorm before an MLP goes after its GELU."""
+    from torch import nn
+    from transformers import SwinConfig, SwinForImageClassification
+
+    config: Any = SwinConfig(
+        image_size=32,
+        patch_size=4,
+        embed_dim=model.widths[0],
+        depths=list(model.depths),
+        num_heads=[2 * 2**k for k in range(len(model.depths))],
+        window_size=2,
+        drop_path_rate=0.0,
+    )
+    config.num_labels = model.classes
+    net: Any = SwinForImageClassification(config)
+    if place == "before":
+        return net
+    for module in list(net.modules()):
+        if type(module).__name__ == "SwinLayer":
+            module.layernorm_after = nn.Identity()
+            hidden: int = module.mlp.fc1.out_features
+            module.mlp.activation_fn = nn.Sequential(module.mlp.activation_fn, nn.LayerNorm(hidden))
+    return net
+
+
+def _mixer(model: Model, place: Place) -> Any:
+    """MLP-Mixer. LayerNorm before every MLP, or after its GELU."""
+    import torch
+    from torch import nn
+
+    width = model.widths[0]
+
+    def mlp(size: int) -> nn.Sequential:
+        inside = 4 * size
+        back = [nn.LayerNorm(inside)] if place != "before" else []
+        return nn.Sequential(nn.Linear(size, inside), nn.GELU(), *back, nn.Linear(inside, size))
+
+    class Block(nn.Module):
+        def __init__(self, tokens: int) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList([nn.LayerNorm(width) if place == "before" else nn.Identity() for _ in range(2)])
+            self.tokens, self.channels = mlp(tokens), mlp(width)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.tokens(self.norms[0](x).transpose(1, 2)).transpose(1, 2)
+            return x + self.channels(self.norms[1](x))
+
+    class Mixer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = nn.Conv2d(3, width, model.patch, stride=model.patch)
+            self.blocks = nn.Sequential(*[Block((32 // model.patch) ** 2) for _ in range(model.depths[0])])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, model.classes)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = self.blocks(self.patches(x).flatten(2).transpose(1, 2))
+            return self.head(self.norm(found).mean(dim=1))
+
+    return Mixer()
+
 
 Init: TypeAlias = Literal["Kaiming", "the library's own"]
 _BN_EPS, _LN_EPS = 1e-5, 1e-5
