@@ -14,9 +14,9 @@ from firstguess_papers import mf_first_steps, mf_vit, models
 from firstguess_papers import mf_first_steps as first
 from firstguess_papers import mf_first_steps as pulls
 from firstguess_papers.judging import Number
+from firstguess_papers.mf_training import EDGE, ORDERED
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm
-from firstguess_papers.training_speed import EDGE, ORDERED
 from torch import nn
 
 import firstguess as fg
@@ -142,7 +142,7 @@ def test_unequal_gradients_can_speak_for_and_against() -> None:
     assert pulls.judged_pulls({"a": _pulled(0, 0.1)}).verdict == "does not hold"  # no relation, and enough networks
     found = _pulled(-1, 0.1)
     assert found.imbalance[found.third(True)].min() > found.imbalance[found.third(False)].max()
-    assert "learn more slowly" in json.dumps(pulls._pull_chart({"a": found}, "s").to_dict())
+    assert "learn more slowly" in json.dumps(pulls._pull_chart({"a": found}).to_dict())
 
 
 # -- M15: the search for a rate

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firstguess_papers import mf_training, mf_vit
+from firstguess_papers import mf_training
 from firstguess_papers import training_speed as speed
 from firstguess_papers.claims import CLAIMS
+from firstguess_papers.mf_training import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
 from firstguess_papers.registry import items
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm
-from firstguess_papers.training_speed import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
 from torch import nn
 
 import firstguess as fg
@@ -226,16 +226,15 @@ def test_a_tiny_sweep_gives_entries_tables_and_figures(tmp_path: Path, monkeypat
         return _data(30), _data(20, seed=1)
 
     monkeypatch.setattr(mf_training, "with_held_out", parts)
-    sizes = mf_training.Sizes(depth=2, other=1, width=12, steps=4, inits=2, points=30, held=20)
-    run = _run(tmp_path)
-    outcome = mf_training.phases_in_training(run, "made up", "made up", sizes)
+    sizes = dict(depth=2, other=1, width=12, steps=4, inits=2, points=30, held=20)
+    run, again = (Run(mf_training.training, True, Store(tmp_path), changed=sizes) for _ in range(2))
+    outcome = mf_training.training.function(run)
     assert len(outcome.entries) == 5
     assert {e.verdict for e in outcome.entries} == {"not tested"}  # two networks decide nothing
     assert set(outcome.charts) == {"one_rate", "own_rates"}
     sources = set(outcome.tables["summary"]["source"])
     assert sources == {"trained", "predicted"}
-    again = _run(tmp_path)
-    mf_training.phases_in_training(again, "made up", "made up", sizes)
+    mf_training.training.function(again)
     assert not again.computed
     # One rate is the edge's own: 0.2 of 2κ/λ of its wide limit.
     edge = mf_training.mf_settings()[4]
@@ -252,8 +251,8 @@ def test_a_tiny_sweep_gives_entries_tables_and_figures(tmp_path: Path, monkeypat
 def test_the_plain_transformers_rate_is_that_of_its_common_mode(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = Data(rng.standard_normal((6, 3, 32, 32)).astype(np.float32), np.arange(6) % 2)
-    run = _run(tmp_path, mf_vit.vit_training)
-    found = mf_vit._eigenvalue(run, x, weight_var=1.2, blocks=1, width=6, batch=6)
+    run = _run(tmp_path, mf_training.vit_training)
+    found = mf_training._eigenvalue(run, x, weight_var=1.2, blocks=1, width=6, batch=6)
     from firstguess_papers.models import VanillaViT
 
     squares = []
@@ -266,7 +265,7 @@ def test_the_plain_transformers_rate_is_that_of_its_common_mode(tmp_path: Path) 
 
 
 def test_plain_transformers_of_all_phases_share_their_directions() -> None:
-    ordered, chaotic = (mf_vit.factory(width=6, blocks=1, weight_var=v) for v in (0.5, 2.0))
+    ordered, chaotic = (mf_training.factory(width=6, blocks=1, weight_var=v) for v in (0.5, 2.0))
     torch.manual_seed(3)
     one = ordered()
     torch.manual_seed(3)

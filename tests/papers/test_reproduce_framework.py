@@ -58,14 +58,9 @@ def test_items_say_what_they_do() -> None:
         assert one.function.__doc__, one.id
 
 
-NOT_STORED = {  # items whose quick numbers no stored ones guard yet
-    "beyond/seed-print",
-}
-
-
-def test_quick_numbers_of_the_other_items_are_stored() -> None:
+def test_quick_numbers_of_all_items_are_stored() -> None:
     kept = json.loads((Path(__file__).parents[1] / "golden/papers_quick.json").read_text(encoding="utf-8"))
-    assert set(registry.items()) - set(kept) == NOT_STORED
+    assert set(registry.items()) == set(kept)
 
 
 def test_all_quick_items_take_at_most_twenty_minutes() -> None:

@@ -6,18 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from firstguess_papers.igb import exponent, largest_of
+from firstguess_papers.igb import largest_of
 from firstguess_papers.igb_centers import simulate, strongest_rival
 from firstguess_papers.image_models import CNN_A, KINDS, cnn, cnn_b
-from firstguess_papers.judging import Number
 
 import firstguess as fg
-
-
-def test_exponent_of_a_power_law() -> None:
-    found = exponent(Number(2.0, 0.02), Number(1.0, 0.01), 16.0)
-    assert found.value == pytest.approx(-0.25)
-    assert found.error == pytest.approx(math.hypot(0.01, 0.01) / math.log(16))
 
 
 def test_largest_of_gaussians() -> None:

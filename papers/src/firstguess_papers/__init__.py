@@ -1,7 +1,7 @@
 """Every figure and claim of the three papers, computed again, with a ledger of what holds.
 
-An *item* is one figure. It is data (`measured.py`): sizes, cells to measure or train, quantities, checks, charts; or, where
-that does not fit, a function from a `Run` to an `Outcome`. A paper is the modules whose names begin with its name
+An *item* is one figure. It is data (`measured.py`): sizes, cells to measure or train, quantities, checks, charts; or,
+where that does not fit, a function from a `Run` to an `Outcome`. A paper is the modules whose names begin with its name
 (`igb.py`, `igb_images.py`, …); nothing has to be registered by hand.
 
 | file | what lives there |

@@ -16,7 +16,7 @@ from firstguess import FirstguessError, Network, figures
 from firstguess.data import two_blobs
 from firstguess_papers import library
 from firstguess_papers.beyond_frontier import starts_of
-from firstguess_papers.charts import deep, largest, law_panel, lines, ratio, row, std
+from firstguess_papers.charts import DOTS, deep, largest, law_panel, lines, ratio, row, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import UNKNOWN, Check, Number, Truth, above, all_of, check, claimed, same
 from firstguess_papers.library import Tangent, absorption_of, scalar_tangent, steps_to
@@ -117,8 +117,7 @@ readings = measured(
         {name: [library.Dot(label, words, *c.readings[label, name][column])
                 for words, column in SERIES.items() for label in NETWORKS] for name in c.data},
         title="Spread of guesses on real data: networks, and three readings of them",
-        subtitle=[f"Standard deviation of the fraction of one of two classes, {c.n} points; networks of width "
-                  f"{c.width}, ± 2 standard errors"],
+        subtitle=[DOTS],
         x_title="Standard deviation of a guess fraction", x_domain=(0.0, 0.5), width=300,
     )},
     holds={"readings": Holds("On real data the kernel reading is right where the law for random data is not")},
@@ -206,7 +205,6 @@ def judge(panels: Sequence[Panel]) -> Entry:
 def _charts(c: Found) -> dict[str, Any]:
     known = [p for p in c.panels if p.covered]
     here, far = sum(abs(p.z_finite) <= SIGMAS for p in known), sum(abs(p.z_infinite) <= SIGMAS for p in known)
-    said = f"Random data, {c.n:,} points; layers of {WIDTH}, {c.blobs * c.inits:,} networks a panel, no free parameter."
 
     def dots(p: Panel) -> list[library.Dot]:
         at_this = [library.Dot(p.place, FINITE, p.known.value)] if p.covered else []
@@ -220,7 +218,7 @@ def _charts(c: Found) -> dict[str, Any]:
                        note=f"std {std(p.measured)}" + (f", z = {p.z_finite:+.1f}" if p.covered else ", not covered"))
              for p in c.panels],
             title=f"At width {WIDTH} the theory has {here} of {len(known)} panels right, at infinite width {far}",
-            subtitle=[f"{said} Right: std of the share of a class within {SIGMAS:g} standard errors."],
+            subtitle=[f"Bars: networks. Right: std of the share of a class within {SIGMAS:g} standard errors."],
             columns=len(PLACES), width=200,
         ),
         "spreads": library.dots_chart(
@@ -228,7 +226,7 @@ def _charts(c: Found) -> dict[str, Any]:
                 (dot for p in c.panels if p.depth == depth for dot in dots(p)), key=lambda dot: series.index(dot.series)
             ) for depth in DEPTHS},
             title="The spread of guesses: networks, and theory at two sizes",
-            subtitle=[f"{said} Bars: ± 2 standard errors."],
+            subtitle=[DOTS],
             x_title="Standard deviation of the share of a class", x_domain=(0.0, 0.5), width=380,
         ),
     }  # fmt: skip
@@ -447,17 +445,15 @@ def _depth_row(phase: str, depth: int, tangent: Tangent) -> dict[str, Any]:
 
 def charts(depths: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
     """Times over depth, and the signal, in closed form."""
-    said = "Closed form for random data; tanh, biases of variance 0.1."
     look: dict[str, Any] = {"by": "phase", "theory": "", "dodge": False, "width": 560, "height": 280}
     return {
         "depths": lines(
-            depths, "depth", "time", title="Time to absorb bias, over depth", y_title="ηλt", y_domain=(0.0, 15.0),
-            subtitle=f"{said} Time to a largest share of {LEVEL}, median over initializations, in units of the bias "
-            "mode's own rate.", **look,
+            depths, "depth", "time", title="Time to absorb bias, over depth", y_domain=(0.0, 15.0),
+            y_title="ηλt to a largest share of 0.6 (median)", **look,
         ),
         "signal": lines(
-            depths, "depth", "signal", title="The signal, over depth", y_title="θ′/N (logarithmic)", y_scale="log",
-            subtitle=f"{said} Derivative of the tangent kernel by the overlap of two inputs, over the width.", **look,
+            depths, "depth", "signal", title="The signal, over depth", y_scale="log",
+            y_title="Derivative of the tangent kernel θ′/N (logarithmic)", **look,
         ),
     }  # fmt: skip
 

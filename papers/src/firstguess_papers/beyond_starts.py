@@ -12,8 +12,8 @@ import numpy as np
 
 import firstguess as fg
 from firstguess import Inputs, Network
-from firstguess_papers.charts import Line, arms_chart, columns, lines
-from firstguess_papers.items import Entry, Holds, Outcome, item
+from firstguess_papers.charts import Line, arms_chart, lines
+from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Missing, Run
@@ -286,58 +286,47 @@ class Kept:
         return Number(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
 
 
-@item(
-    "beyond/seed-print",
-    "What stays of the seed: guesses and the hidden direction",
-    claims=("B10",),
-    where="theory.md §14",
-    needs=("mnist", "ag-news"),
+def _prints(c: Found) -> dict[str, Any]:
+    """Mean logits and hidden means of trained networks, compared with their starts."""
+    images, texts, steps = c.run.data("mnist", points=c.points), _texts(c.run, c.length + 1, c.words), 3 * c.end
+    lazy = lazily(images, c.width)
+    found: dict[str, Kept] = {}
+    for name, decay in ((MLP, 0.0), (ADAM, 0.0), (ADAM, 1.0), (UNTIED, 0.0), (UNTIED, 1.0), (TIED, 0.0), (TIED, 1.0)):
+        label, wd = name + (DECAYED if decay else ""), decay / (RATE * c.end)
+        if of_mlp := name in (MLP, ADAM):
+            rate = lazy["rate"] if name == MLP else 0
+            compute = partial(of_images, images, c.width, c.inits, c.run.seed, steps, rate, wd)
+        else:
+            compute = partial(of_texts, texts, c.size, c.words, c.inits, c.run.seed, steps, name == TIED, wd)
+        key = {"arm": label, "data": (images if of_mlp else texts).hash}
+        piece = c.run.piece(key, compute, label=label)
+        found[label] = Kept(*(np.asarray(piece[k], dtype=np.float64) for k in Kept.__dataclass_fields__))
+    return {"prints": found, "lazy": lazy, "rows": [
+        {"what": words, "name": label, "step": int(step), "value": kept.at(what, int(step))}
+        for what, words in (("logits", "mean logits"), ("direction", "hidden direction"), ("ranks", "by ranks"))
+        for label, kept in found.items() for step in kept.steps
+    ]}  # fmt: skip
+
+
+seed_print = measured(
+    "beyond/seed-print", "What stays of the seed: guesses and the hidden direction", "theory.md §14", claims=("B10",),
+    needs=("mnist", "ag-news"), seconds=(5, 290),
     about="MLP of 5 × {width} on {points} images of MNIST, gradient descent and AdamW; GPT-2 of 2 × {size} on AG News "
     "({words} words, sequences of {length}), untied and tied, AdamW in batches of 16; weight decay such that 1/(η·wd) "
     "is {end} steps, three times as many steps, {inits} networks each.",
     quick=dict(width=48, points=40, size=16, words=60, length=12, end=10, inits=4),
     full=dict(width=256, points=128, size=64, words=512, length=32, end=200, inits=12),
-    seconds=(5, 290),
-)  # fmt: skip
-def seed_print(run: Run) -> Outcome:
-    """B10: mean logits and hidden means of trained networks, beside their starts."""
-    width, points, size, words, length, end, inits = run.take("width points size words length end inits")
-    images = run.data("mnist", points=points)
-    texts = _texts(run, length + 1, words)
-    lazy = lazily(images, width)
-    found: dict[str, Kept] = {}
-    for name, decay in ((MLP, 0.0), (ADAM, 0.0), (ADAM, 1.0), (UNTIED, 0.0), (UNTIED, 1.0), (TIED, 0.0), (TIED, 1.0)):
-        label = name + (DECAYED if decay else "")
-        wd = decay / (RATE * end)
-        if name in (MLP, ADAM):
-            compute = partial(
-                of_images, images, width, inits, run.seed, 3 * end, lazy["rate"] if name == MLP else 0, wd
-            )
-        else:
-            compute = partial(of_texts, texts, size, words, inits, run.seed, 3 * end, name == TIED, wd)
-        key = {"arm": label, "data": (images if name in (MLP, ADAM) else texts).hash}
-        piece = run.piece(key, compute, label=label)
-        found[label] = Kept(*(np.asarray(piece[k], dtype=np.float64) for k in Kept.__dataclass_fields__))
-    rows = [
-        {"what": words_of, "name": label, "step": int(step), "value": kept.at(what, int(step))}
-        for what, words_of in (("logits", "mean logits"), ("direction", "hidden direction"), ("ranks", "by ranks"))
-        for label, kept in found.items()
-        for step in kept.steps
-    ]
-    chart = lines(
-        [row for row in rows if row["what"] != "by ranks"], "step", "value", by="name", theory="", panel="what",
+    quantities=_prints,
+    judge=lambda c: judged(c.prints, c.lazy, c.end),
+    tables=lambda c: {"kept": c.rows},
+    charts=lambda c: {"kept": lines(
+        [row for row in c.rows if row["what"] != "by ranks"], "step", "value", by="name", theory="", panel="what",
         y_title="correlation with the start", x_scale="symlog", dodge=False, title="Mean logits and the hidden mean",
-    )  # fmt: skip
-    return Outcome(
-        judged(found, lazy, end),
-        {"kept": columns(rows)},
-        {"kept": chart},
-        [
-            "Correlations are over classes (mean logits) and over units (hidden mean, before the head), averaged "
-            "over fixed points; gradient descent at the bias mode's own rate, AdamW at 0.001.",
-        ],
-        {"kept": Holds("Guesses are absorbed, the hidden direction is not", entries=(0,))},
-    )
+    )},
+    holds={"kept": Holds("Guesses are absorbed, the hidden direction is not", entries=(0,))},
+    notes=["Correlations are over classes (mean logits) and over units (hidden mean, before the head), averaged over "
+           "fixed points; gradient descent at the bias mode's own rate, AdamW at 0.001."],
+)  # fmt: skip
 
 
 def _texts(run: Run, length: int, words: int) -> Data:

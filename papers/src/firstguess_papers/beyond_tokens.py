@@ -323,7 +323,7 @@ tokens_norm = measured(
         y_title="Drift ratio γ of a token", x_scale="log", width=430, height=220,
     )},
     holds={"norms": Holds("In transformers LayerNorm and RMSNorm are the same", verdicts=("holds",))},
-    notes=["Sizes are ours. Blocks of one network are read one after the other: errors of depths go together."],
+    notes=["Blocks of one network are read one after the other: errors of depths go together."],
 )  # fmt: skip
 
 
@@ -380,8 +380,7 @@ tokens_depth = measured(
         for name, y in (("gamma", "gamma"), ("shares", "largest"))
     },
     holds=dict.fromkeys(("gamma", "shares"), "Blocks make a Transformer biased, not a LLaMA"),
-    notes=["Sizes are ours. Nothing is shared by the sequences but the weights: no positions, no first token. What "
-           "real models share is in beyond/tokens-shared."],
+    notes=["Nothing is shared by the sequences but the weights: no positions, no first token."],
 )  # fmt: skip
 
 
@@ -471,7 +470,6 @@ tokens_shared = measured(
         x_title="Average largest share of ten classes",
     )},
     holds={"shared": "Without positions, CLS, BOS and types little of real transformers' bias is left"},
-    notes=["Sizes are ours; starts are the models'."],
 )  # fmt: skip
 
 
@@ -517,7 +515,6 @@ tokens_own = measured(
         y_domain=(0.0, 1.0), percent=True, dodge=False, width=620,
     )},
     holds={"own": "A tied head guesses its own input as often whatever γ is"},
-    notes=["Networks and sizes are ours."],
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -76,6 +76,33 @@ def law_panel(
         curves[name] = np.diff(below, prepend=0.0)[1:] / np.diff(edges)
     said = f"standard deviation {std(m)}" if note is None else note
     return library.Panel(label, edges, density, curves, said, top)
+
+
+def laws(
+    cells: Mapping[Any, Measurement],
+    label: Callable[..., str],
+    *,
+    title: str,
+    theory: Callable[..., Mapping[str, Any]] = lambda *_: {},
+    note: Callable[[Measurement], str] | None = None,
+    bins: int = 20,
+    says: str = "",
+    **look: Any,
+) -> library.Chart:
+    """A panel for each cell: `label` and `theory` by its key; `says` what is drawn, before it stand the settings."""
+    from firstguess import figures
+
+    keys = {key: key if isinstance(key, tuple) else (key,) for key in cells}
+    panels = [
+        law_panel(label(*own), cells[key], theory=theory(*own), bins=bins, note=note(cells[key]) if note else None)
+        for key, own in keys.items()
+    ]
+    return figures.panels_chart(panels, title=title, subtitle=[f"Bars: networks. {says}".strip()], **look)
+
+
+def note_largest(m: Measurement) -> str:
+    """A panel's note where many classes are guessed."""
+    return f"average largest fraction {largest(m)}"
 
 
 def row(name: str, m: Measurement, **more: Any) -> dict[str, Any]:
@@ -342,8 +369,11 @@ CURVES = {  # names of curves, as a panel's heading has them
 ArmRows: TypeAlias = Mapping[str, tuple[Mapping[str, Arm], Mapping[str, Arm]]]  # trained and predicted arms by row
 
 
-def rows_chart(rows: ArmRows, curves: Sequence[str], **look: Any) -> Chart:
-    """One row of panels for each row, one panel for each of the `CURVES`; `look` is that of `arms_chart`."""
+def rows_chart(rows: ArmRows, curves: Sequence[str], *, floor: float | None = 0.0, **look: Any) -> Chart:
+    """One row of panels for each row, one panel for each of the `CURVES`; `look` is that of `arms_chart`.
+
+    Axes of shares begin at `floor`; None: at 0, and they end at the next full tenth above all curves.
+    """
     panels: dict[str, Sequence[Line]] = {}
     for name, (arms, known) in rows.items():
         for what in curves:
@@ -351,7 +381,14 @@ def rows_chart(rows: ArmRows, curves: Sequence[str], **look: Any) -> Chart:
             drawn = by_class(arms, fits) if what == "classes" else lines_of(what, arms, fits)
             panels[f"{name}: {CURVES[what]}"] = drawn
     usual: dict[str, Any] = {"columns": len(curves), "width": 290 if len(curves) > 3 else 360, "height": 220}
+    usual["y_domains"] = {name: (floor or 0.0, 1.0 if floor is not None else _top(own)) for name, own in panels.items()}
     return arms_chart(panels, **(usual | look))
+
+
+def _top(lines: Sequence[Line]) -> float:
+    curves = [curve for line in lines for curve in (line.trained, line.predicted) if curve is not None]
+    most = max(float(np.nanmax(curve.mean + 2 * np.nan_to_num(curve.se))) for curve in curves)
+    return min(1.0, math.ceil(10 * most) / 10)
 
 
 def arms_chart(

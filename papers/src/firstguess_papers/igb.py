@@ -12,25 +12,26 @@ from scipy import integrate, special
 
 import firstguess as fg
 from firstguess_papers import library
-from firstguess_papers.charts import deep, gamma, largest, law_panel, lines, points, share, std
+from firstguess_papers.charts import (
+    MARKS,
+    MARKS_ALONE,
+    deep,
+    gamma,
+    largest,
+    laws,
+    lines,
+    points,
+    share,
+    std,
+)
 from firstguess_papers.items import Holds
-from firstguess_papers.judging import Check, Number, all_of, check, same, stated, surely
+from firstguess_papers.judging import Check, Number, all_of, check, power_law, same, stated, surely
 from firstguess_papers.measured import Cell, Claim, Found, measured
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
 POOLED = "ReLU + max-pool of 4"
+CLOSED = "Lines: closed form for as many points, no free parameter."
 KINDS = {"linear": ONE.format("linear"), "ReLU": ONE.format("relu"), POOLED: ONE.format("relu > maxpool(4)")}
-
-
-def exponent(one: Number, other: Number, ratio: float) -> Number:
-    """Exponent of the power law through two points whose x differ by a factor `ratio`.
-
-    >>> exponent(Number(0.1, 0.001), Number(0.05, 0.001), 4.0).value
-    -0.5
-    """
-    span = math.log(ratio)
-    error = math.hypot(one.error / one.value, other.error / other.value) / span
-    return Number(math.log(other.value / one.value) / span, error)
 
 
 def theory_gamma(network: Any) -> float:
@@ -59,24 +60,20 @@ fig5 = measured(
     cells=lambda c: {(kind, n): Cell(net, c.blob(n, c.d)) for n in c.n for kind, net in KINDS.items()},
     rows=lambda c, kind, _: {"width": c.width, "dimensions": c.d, "theory_gamma": theory_gamma(KINDS[kind])},
     tests=[Claim("I1", "std of G₀, and shares of networks with G₀ in the middle and in the outer fifth", lambda c: [
-        check("linear, power of n", exponent(std(c["linear", c.n[0]]), std(c["linear", c.n[1]]), c.n[1] / c.n[0]),
+        check("linear, power of n", power_law(c.n, [std(c["linear", n]) for n in c.n])[0],
               near=-0.5, room=0.1),
         check("ReLU, std at the larger n by that at the smaller", std(c["ReLU", c.n[1]]) / std(c["ReLU", c.n[0]]),
               near=1.0, room=0.15),
         check("ReLU, middle", _middle(c["ReLU", c.n[1]]), above=_ends(c["ReLU", c.n[1]]), than="the outer"),
         check(f"{POOLED}, outer", _ends(c[POOLED, c.n[1]]), above=_middle(c[POOLED, c.n[1]]), than="the middle"),
     ])],
-    charts=lambda c: {"laws": fg.figures.panels_chart(
-        [law_panel(f"{kind}, {n:,} points", m, theory={"theory": fg.predict(KINDS[kind])})
-         for (kind, n), m in c.cells.items()],
-        title="How untrained networks of three kinds split random data",
-        subtitle=[f"One hidden layer of {c.width}, {c.inits:,} networks a panel, random data. Lines: "
-                  "closed form for as many points, no free parameter."],
+    charts=lambda c: {"laws": laws(
+        c.cells, lambda kind, n: f"{kind}, {n:,} points", theory=lambda kind, _: {"theory": fg.predict(KINDS[kind])},
+        title="How untrained networks of three kinds split random data", says=CLOSED,
     )},
     holds={"laws": Holds(
         "A linear network splits data evenly; ReLU does not, and max-pooling sends most to one class"
     )},
-    notes=["The paper's width is not given: ours, and the full setting has a second one."],
 )  # fmt: skip
 
 DEEPER: dict[str, Any] = {"ReLU": "relu", "tanh": "tanh", "ReLU minus its mean": "centered(relu)"}
@@ -95,20 +92,18 @@ def _fig7_charts(first: Found) -> dict[str, Any]:
     series = [library.Series("ReLU, theory", range(1, 21), fg.predict(_mlp("ReLU", 20)).gamma[1:], mark="line")]
     series += [points(f"{kind}, width {c.width}", {d: gamma(m) for (k, d), m in c.cells.items() if k == kind})
                for c in every for kind in DEEPER]  # fmt: skip
-    laws = fg.figures.panels_chart(
-        [law_panel(f"ReLU, {k} hidden layers", first["ReLU", k], theory={"theory": fg.predict(_mlp("ReLU", k))})
-         for k in (1, 5, 20)],
-        title="Guesses of ReLU networks by depth",
-        subtitle=[f"{first.inits:,} networks a panel, width {first.width}, random data. Lines: closed form."],
+    by_depth = laws(
+        {k: first["ReLU", k] for k in (1, 5, 20)}, lambda k: f"ReLU, {k} hidden layers", says=CLOSED,
+        theory=lambda k: {"theory": fg.predict(_mlp("ReLU", k))}, title="Guesses of ReLU networks by depth",
     )  # fmt: skip
     growth = fg.figures.lines_chart(
         series,
         title=stated(checks, f"Depth amplifies the bias of ReLU, {grown}; where there is none, it creates none",
                      f"ReLU with depth: {grown}; not what is claimed of depth"),
-        subtitle=["Drift ratio γ of the output ± 2 standard errors; random data, σw² = 2. Points step aside."],
+        subtitle=[MARKS],
         x_title="Hidden layers", y_title="Drift ratio γ of the output", x_scale="log", dodge=True, width=640,
     )  # fmt: skip
-    return {"growth": growth, "laws": laws}
+    return {"growth": growth, "laws": by_depth}
 
 
 def _fig7_checks(c: Found) -> list[Check]:
@@ -175,11 +170,9 @@ fig8 = measured(
         limit="a constant shift fits one variance of the pre-activations: in the second layer it is another, and bias "
         "is back",
     )],
-    charts=lambda c: {"laws": fg.figures.panels_chart(
-        [law_panel(f"{kind}, {depth} layer{'s' * (depth > 1)}", m, bins=30)
-         for (kind, depth), m in c.cells.items()],
-        title="Guesses with the mean taken off ReLU, in every layer anew or once and for all",
-        subtitle=[f"{c.inits:,} networks a panel, width {c.width}, {c.n:,} random points."],
+    charts=lambda c: {"laws": laws(
+        c.cells, lambda kind, depth: f"{kind}, {depth} layer{'s' * (depth > 1)}", bins=30,
+        title="Guesses with the mean taken off ReLU, in every layer or by one constant",
     )},
     holds={"laws": Holds("Taking the mean off ReLU removes the bias, if it is taken off in every layer anew",
                          verdicts=("holds with a limit",))},
@@ -187,8 +180,8 @@ fig8 = measured(
 
 
 def _slope(c: Found, classes: int) -> Number:
-    few, many = c.widths[0], c.widths[-1]
-    return exponent(std(c[f"{classes} classes", few]), std(c[f"{classes} classes", many]), many / few)
+    ends = (c.widths[0], c.widths[-1])
+    return power_law(ends, [std(c[f"{classes} classes", width]) for width in ends])[0]
 
 
 self_averaging = measured(
@@ -215,7 +208,7 @@ self_averaging = measured(
             library.Series(f"{n} classes", [c.widths[0], c.widths[-1]],
                            [fg.Guesses(1 / (math.pi - 1), n, c.n).std()] * 2, mark="dashed"))],
         title="Spread of the guesses by width",
-        subtitle=["One hidden ReLU layer, random data; ± 2 standard errors. Dashed: theory for infinite width."],
+        subtitle=["Points: measured ± 2 standard errors. Dashed: theory for infinite width."],
         x_title="Width of the hidden layer", y_title="Standard deviation of a guess fraction", x_scale="log",
         y_domain=(0.0, 0.3), width=640,
     )},
@@ -284,8 +277,7 @@ criterion = measured(
         [_criterion_series(c, True, "mean is not 0"), _criterion_series(c, False, "mean is 0"),
          library.Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
         title="Bias of every activation, measured and by theory",
-        subtitle=[f"Drift ratio γ after one hidden layer of {c.width}, {len(c.cells)} activations; "
-                  "random data, ± 2 standard errors. Values below 0.0001 are drawn there."],
+        subtitle=[f"{MARKS_ALONE} Values below 0.0001 are drawn there."],
         x_title="γ by theory", y_title="γ measured", x_scale="log", y_scale="log", width=520, height=420,
         x_domain=(5e-5, 200.0), y_domain=(5e-5, 200.0),
     )},
@@ -536,8 +528,7 @@ weight_scale = measured(
             for name in SCALED] for small in (False, True)},
         title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {c.last}: "
         + ", ".join(f"{name} {a.value:.2f} → {b.value:.2f}" for name, (a, b) in c.pair.items()),
-        subtitle=["Standard deviation of a guess fraction ± 2 standard errors; one hidden layer, two classes, 300 "
-                  "random points."],
+        subtitle=[MARKS_ALONE],
         x_title="Width N", y_title="Standard deviation of a guess fraction", x_scale="log", y_domain=(0.0, 0.55),
         rules={"coin flips": FLIPS},
     )},

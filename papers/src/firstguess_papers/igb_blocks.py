@@ -446,7 +446,6 @@ limits = measured(
     tables=lambda c: {"ratios": _limit_rows(c.seen)},
     charts=lambda c: {"ratios": _limits_chart(_limit_rows(c.seen))},
     holds={"ratios": "Dimension, widths and data may grow in any order: the distribution of the guesses stays"},
-    notes=["All sizes are ours."],
 )  # fmt: skip
 
 

@@ -15,9 +15,8 @@ import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import largest, law_panel, lines, predicted, row
-from firstguess_papers.igb import exponent
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, average, check, claimed, root, same
+from firstguess_papers.judging import Number, average, check, claimed, power_law, root, same
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.running import Run
 
@@ -153,8 +152,8 @@ def _variance(phi: str, n: int) -> float:
 
 def _judge_fig6(c: Found) -> list[Entry]:
     narrow, wide, few, many = c.widths[0], c.widths[-1], c.sizes[0], c.sizes[-1]
-    falls, stays = (exponent(of[narrow], of[wide], wide / narrow) for of in (c.relative, c.center))
-    linear = exponent(c.spreads["Linear", few], c.spreads["Linear", many], many / few)
+    falls, stays = (power_law((narrow, wide), (of[narrow], of[wide]))[0] for of in (c.relative, c.center))
+    linear, _ = power_law((few, many), [c.spreads["Linear", n] for n in (few, many)])
     return [
         claimed(
             "I2", f"ReLU, output nodes over data (width {wide}), and powers of the width (as many input dimensions)",
@@ -184,8 +183,7 @@ def _charts_fig6(c: Found) -> dict[str, Any]:
     return {
         "centers": figures.panels_chart(
             panels, title="Centers of output nodes by the number of points", percent=False,
-            subtitle=[f"Mean of an output node over the data, in units of its spread; {c.inits} networks × 20 nodes a "
-                      "panel, hidden layer of 200. Lines: Gaussian with variance γ + 1/n."],
+            subtitle=["Bars: networks × nodes. Lines: Gaussian with variance γ + 1/n."],
             x_title="Center of an output node / its spread over data",
         ),
         "widths": lines(
@@ -265,8 +263,7 @@ layers = measured(
         [_panel_centers(f"{name}, hidden layer {k + 1}", c.nodes[name, c.widths[0]].centers[:, k], None, 2.5,
                         f"γ = {c.gammas[name, c.widths[0]][k]}") for name in ("ReLU", "tanh") for k in range(3)],
         title="Centers of nodes by layer", x_title="Center of a node / its spread over data", percent=False,
-        subtitle=[f"Centers of the nodes of hidden layers, in units of their spread over {c.n:,} random points "
-                  f"(centred); {c.inits} networks × 20 nodes, width {c.widths[0]}."],
+        subtitle=["Bars: networks × nodes, centred data."],
     )},
     holds={"layers": Holds("Nodes of the first layer share a center; after ReLU they do not")},
 )  # fmt: skip
@@ -413,8 +410,7 @@ multiclass = measured(
             [_panel_classes(f"γ = {gamma:.3g}", c[key], fg.Guesses(gamma, 10), rival)
              for key, (gamma, _, rival) in c.laws.items() if key[1] == 10],
             title="Ten classes: networks, the exact law, and the strongest rival alone",
-            subtitle=[f"Guess fractions of {c.inits} networks on {c.n:,} random points, the exact law (theory.md (8)), "
-                      "and IGB's comparison with the strongest rival only. The axis is cut at the top."],
+            subtitle=["Bars: networks. Lines: theory.md (8), and IGB's strongest rival. The axis is cut at the top."],
         ),
     },
     holds={"laws": Holds("Ten classes: the strongest rival alone overstates every class",

@@ -159,7 +159,7 @@ ranked = measured(
         ),
         "laws": figures.panels_chart(
             c.panels, title="The distributions of the first three classes and of the entropy, beside theory",
-            subtitle=[f"{c.inits} networks each, ten classes, {c.n} random points; ln 10 = 2.3 nats is an even split."],
+            subtitle=["Bars: networks. Lines: theory. An even split has ln 10 = 2.3 nats."],
             columns=4, width=215, percent=False, x_title="Fraction, or entropy in nats (right)",
         ),
     },

@@ -11,7 +11,7 @@ import numpy as np
 import firstguess as fg
 from firstguess_papers import image_models as networks
 from firstguess_papers import library
-from firstguess_papers.charts import largest, law_panel, std
+from firstguess_papers.charts import largest, laws, note_largest, std
 from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Check, Number, all_of, average, check, stated
@@ -20,6 +20,7 @@ from firstguess_papers.measured import Cell, Claim, Found, measured
 KAIMING = (2.0, 0.0)  # σw², σb²
 TANH, RELU = KINDS
 _SHOWN = 20  # images of a class up to which the figure of 100 classes goes
+_LOOK = {"columns": 2, "width": 320}
 ROOM = 0.05  # of the average largest fraction, beyond coin flips: from there on we say biased
 
 
@@ -62,16 +63,10 @@ fig1 = measured(
     tests=[Claim("I8", "CNN-A on cat and dog images, std of G₀", lambda c: [
         check(f"{RELU}, kernel {k}", std(c[RELU, k]), above=std(c[TANH, k]), by=0.1, than=TANH) for k in c.kernels
     ])],
-    charts=lambda c: {"laws": fg.figures.panels_chart(
-        [law_panel(f"{kind}, kernel {k}", m) for (kind, k), m in c.cells.items()],
-        title="Cats or dogs? Guesses of two variants of CNN-A",
-        subtitle=[f"Fraction of {c.n} CIFAR-10 images guessed to be cats by CNN-A before training; "
-                  f"{c.inits} networks."],
-        columns=2, width=320,
+    charts=lambda c: {"laws": laws(
+        c.cells, lambda kind, k: f"{kind}, kernel {k}", title="Cats or dogs? Guesses of two variants of CNN-A", **_LOOK
     )},
     holds={"laws": Holds("Cats or dogs? tanh + average-pool is undecided, ReLU + max-pool is sure")},
-    notes=["The paper does not name its kernel and last pool: ours are 5 and 4; the full setting repeats it with "
-           "kernel 3."],
 )  # fmt: skip
 
 
@@ -105,16 +100,11 @@ fig10 = measured(
         limit="not for both: one variant is no more biased on MNIST than on independent pixels",
         each="kernel {kernel}",
     )],
-    charts=lambda c: {"laws": fg.figures.panels_chart(
-        [law_panel(f"{kind}, {label}", m, note=f"largest fraction {largest(m)}")
-         for (kind, label), m in c.cells.items()],
-        title="Even or odd? Guesses of two variants of CNN-B on digits and on noise",
-        subtitle=[f"CNN-B with kernel {c.kernel} before training, {c.inits} networks on {c.n} "
-                  "images: MNIST (even or odd), or independent Gaussian pixels."],
-        columns=2, width=320,
+    charts=lambda c: {"laws": laws(
+        c.cells, lambda kind, label: f"{kind}, {label}", note=note_largest,
+        title="Even or odd? Guesses of two variants of CNN-B on digits and on noise", **_LOOK,
     )},
     holds={"laws": Holds("On digits both networks are biased, ReLU with max-pooling more")},
-    notes=["Kernel, channels and last pool of CNN-B are ours where the paper does not give them."],
 )  # fmt: skip
 
 
@@ -136,13 +126,9 @@ fig11 = measured(
         *(check(f"{kind}, p of alike class means", _means(m)["p_alike"], above=1e-4) for kind, m in c.cells.items()),
         check(RELU, largest(c[RELU]), above=largest(c[TANH]), by=ROOM, than=TANH),
     ], each="kernel {kernel}")],
-    charts=lambda c: {"laws": fg.figures.panels_chart(
-        [law_panel(kind, m, bins=25, note=f"average largest fraction {largest(m)}")
-         for kind, m in c.cells.items()],
-        title="Ten classes: guesses of two variants of CNN-B",
-        subtitle=[f"All guess fractions of {c.inits} untrained CNN-B (kernel {c.kernel}) on {c.n} "
-                  "CIFAR-10 images. Each class gets a tenth on average over networks."],
-        columns=2, width=320, common=False,
+    charts=lambda c: {"laws": laws(
+        c.cells, str, bins=25, note=note_largest, title="Ten classes: guesses of two variants of CNN-B",
+        says="Each class gets a tenth on average over networks.", common=False, **_LOOK,
     )},
     holds={"laws": Holds("Ten classes: ReLU with max-pooling gives most images to one of them")},
 )  # fmt: skip
@@ -175,9 +161,8 @@ def _fig12_chart(c: Found) -> dict[str, Any]:
             f"A hundred classes: {tanh:.0f} % get nothing with tanh and average-pooling, {relu:.0f} % with ReLU and "
             "max-pooling",
         ),
-        subtitle=[f"Images that a class gets: all 100 classes of {c.inits} untrained CNN-B (kernel {c.kernel}) on "
-                  f"{c.n} CIFAR-100 images. Classes with more than {_SHOWN} are not shown."],
-        columns=2, width=320, x_title=f"Images guessed to be of one class (of {c.n})", percent=False,
+        subtitle=[f"Bars: networks. Classes with more than {_SHOWN} images are not shown."],
+        **_LOOK, x_title=f"Images guessed to be of one class (of {c.n})", percent=False,
     )}  # fmt: skip
 
 
@@ -240,13 +225,9 @@ fig13 = measured(
     tests=[Claim("I16", "average largest of ten fractions", lambda c: [
         check(name, largest(m), above=coin_flips(10, c.n), by=ROOM, than="coin flips") for name, m in c.cells.items()
     ])],
-    charts=lambda c: {"laws": fg.figures.panels_chart(
-        [law_panel(name, m, bins=25, note=f"average largest fraction {largest(m)}") for name, m in c.cells.items()],
-        title="Guesses of residual networks and transformers before training",
-        subtitle=[f"All guess fractions of {c.inits} untrained networks on {c.n} CIFAR-10 images, ten classes. Coin "
-                  f"flips would give the largest class {100 * coin_flips(10, c.n):.0f} %."],
-        columns=2, width=320,
+    charts=lambda c: {"laws": laws(
+        c.cells, str, bins=25, note=note_largest, title="Guesses of residual networks and transformers before training",
+        says=f"Coin flips would give the largest class {100 * coin_flips(10, c.n):.0f} %.", **_LOOK,
     )},
     holds={"laws": Holds("Residual networks and transformers prefer a few classes before training, too")},
-    notes=["Quick runs use smaller stand-ins; the full setting shows both sizes."],
 )  # fmt: skip

@@ -179,10 +179,8 @@ fig14 = measured(
     charts=lambda c: {"recall": _chart_small(c)},
     holds={"recall": "With bias one class's recall stays low for long; without, the classes go together"},
     notes=lambda c: [
-        "Model, data and learning rates of the figure are in no text: CNN-A, cats and dogs, 1e-3 (Fig 15: 1e-1) are "
-        "ours, fixed beforehand. Weights have PyTorch's variance because the predicted thresholds then lie between the "
-        "two rates (with Kaiming weights 1e-3 would already overshoot); biases start at 0 because PyTorch's random "
-        "ones bias both variants.",
+        "Weights have PyTorch's variance because the predicted thresholds then lie between the two rates (with Kaiming "
+        "weights 1e-3 would already overshoot); biases start at 0 because PyTorch's random ones bias both variants.",
         f"Predicted rates from which on classes hand over, 2κ/λ_b: {RELU} {c.modes[RELU].overshoot}, {TANH} "
         f"{c.modes[TANH].overshoot}, {RELU} with Kaiming weights {c.scaled.overshoot}.",
     ],
@@ -305,8 +303,8 @@ def _curves_chart(c: Found) -> Any:
             own += [library.Series(n, x.steps, x.mean, mark="dashed") for n, x in zip(curves, known, strict=True)]
     return figures.lines_chart(
         above_all | panels, title="A large learning rate: recall by class, with bias, without, and on imbalanced data",
-        subtitle=["Above: the network with the median number of hand-overs. Below: means of "
-                  f"{c.cnn[0].networks} networks ± 2 s.e.; dashed: the predicted bias mode, {_FORESEEN} steps."],
+        subtitle=["Lines above: the network with the median number of hand-overs. Below: means ± 2 s.e.; dashed: the "
+                  f"predicted bias mode, {_FORESEEN} steps."],
         x_title="Step of training", y_title="Recall", y_domain=(0.0, 1.0), percent=True, width=330, height=200,
     )  # fmt: skip
 
@@ -324,8 +322,7 @@ def _rates_chart(c: Found) -> Any:
         series.append(library.Series(name, [at, at], [0.0, top], mark="dashed"))
     return figures.lines_chart(
         series, title="Hand-overs between classes by learning rate",
-        subtitle=[f"MLP of 3 hidden layers on cats and dogs, full batches, {c.mlps[1.0].networks} biased starts a "
-                  "rate. Points: trained, ± 2 s.e.; lines: predicted, below 4κ/λ_b."],
+        subtitle=["Points: trained MLPs, ± 2 s.e.; lines: predicted, below 4κ/λ_b."],
         x_title="Learning rate by 2κ/λ_b", y_title=f"Hand-overs a network in {c.steps} steps", width=560, height=320,
     )  # fmt: skip
 
@@ -489,9 +486,7 @@ def _chart_window(c: Found) -> Any:
         series.append(library.Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
     return figures.lines_chart(
         series, title="Accuracy at the end by learning rate, with bias and without",
-        subtitle=[f"Accuracy on held-out MNIST images, even or odd, after {c.steps} steps on {c.n} images; "
-                  f"{c.rates[BIASED][1.0].networks} networks a point, ± 2 s.e. Lines: predicted by the tangent kernel, "
-                  "up to 4κ/λ_b."],
+        subtitle=["Points: trained, ± 2 s.e. Lines: predicted by the tangent kernel, up to 4κ/λ_b."],
         x_title="Learning rate by ReLU's 2κ/λ_b", y_title="Held-out accuracy", x_scale="log", y_domain=(0.0, 1.0),
         percent=True, dodge=True, width=620, height=340,
     )  # fmt: skip

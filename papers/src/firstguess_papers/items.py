@@ -103,7 +103,7 @@ def entitle(chart: Chart, title: str) -> None:
     own.text = textwrap.wrap(title, 78 if len(title) < 150 else 120)
 
 
-KEYS = ("Points: ", "Measured ±", "Lines with bands", "Dots: ")  # how a line begins that says what marks are
+KEYS = ("Points: ", "Measured ±", "Lines", "Dots: ", "Bars: ")  # how a line begins that says what marks are
 
 
 def _describe(chart: Chart, title: str, settings: str) -> None:

@@ -85,6 +85,26 @@ def root(square: Number) -> Number:
     return Number(value, square.error / (2 * value) if value else 0.0)
 
 
+def power_law(x: Sequence[float], values: Sequence[Number]) -> tuple[Number, float]:
+    """Exponent and factor of y = factor·x^exponent, by least squares in logarithms weighted with the errors.
+
+    >>> exponent, factor = power_law([1, 10, 100], [Number(2, 0.1), Number(0.2, 0.01), Number(0.02, 0.001)])
+    >>> print(exponent, f"{factor:.3f}")
+    -1.000 ± 0.015 2.000
+    """
+    import numpy as np
+
+    logs = np.log(np.asarray(x, dtype=float))
+    y = np.log([v.value for v in values])
+    weights = np.array([v.value / v.error for v in values]) ** 2
+    middle = (weights * logs).sum() / weights.sum()
+    away = weights * (logs - middle)
+    precision = float((away * (logs - middle)).sum())
+    exponent = float((away * y).sum()) / precision
+    factor = math.exp(float((weights * (y - exponent * logs)).sum() / weights.sum()))
+    return Number(exponent, 1 / math.sqrt(precision)), factor
+
+
 def proportion(inside: NDArray[Any]) -> Number:
     """The share of networks of which it is true, with its binomial error (at least that of one)."""
     p, n = float(inside.mean()), len(inside)

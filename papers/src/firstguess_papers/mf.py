@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,13 @@ from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, average, check, claimed, root
+from firstguess_papers.judging import Check, Number, average, check, claimed, power_law, root
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
+from firstguess_papers.training_pieces import predicted as known_training
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
 
 Array = NDArray[np.float64]
 
@@ -63,6 +67,18 @@ def mf_settings() -> list[Setting]:
         edge = edge_of_chaos(phi, bias_var=BIAS_VAR)
         found += [Setting(name, phi, round(times * edge, 6), BIAS_VAR) for name, times in multiples.items()]
     return found
+
+
+def text_of(name: str, depth: int) -> str:
+    """The network of one of MF's settings."""
+    return next(s for s in mf_settings() if s.name == name).text(depth)
+
+
+def limits(run: Run, text: str, data: Data, width: int, label: str) -> tuple[float, float]:
+    """The rates from which on the bias overshoots, and for ever: 2κ/λ_b and 4κ/λ_b of the wide limit."""
+    how: dict[str, Any] = {"lr": 1e-12, "steps": 1, "width": width, "draws": 4, "trust": False}
+    about = known_training(run, text, data, label=f"rates of {label}", **how).about
+    return float(about["overshoot"]), float(about["lr_limit"])
 
 
 def simulate(
@@ -170,24 +186,6 @@ def spread_of(values: Array) -> Number:
     left_out = np.sqrt(np.maximum((squares - values**2) / (n - 1) - ((total - values) / (n - 1)) ** 2, 0.0))
     error = math.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
     return Number(float(values.std(ddof=1)), error)
-
-
-def power_law(x: Sequence[float], values: Sequence[Number]) -> tuple[Number, float]:
-    """Exponent and factor of y = factor·x^exponent, by least squares in logarithms weighted with the errors.
-
-    >>> exponent, factor = power_law([1, 10, 100], [Number(2, 0.1), Number(0.2, 0.01), Number(0.02, 0.001)])
-    >>> print(exponent, f"{factor:.3f}")
-    -1.000 ± 0.015 2.000
-    """
-    logs = np.log(np.asarray(x, dtype=float))
-    y = np.log([v.value for v in values])
-    weights = np.array([v.value / v.error for v in values]) ** 2
-    middle = (weights * logs).sum() / weights.sum()
-    away = weights * (logs - middle)
-    precision = float((away * (logs - middle)).sum())
-    exponent = float((away * y).sum()) / precision
-    factor = math.exp(float((weights * (y - exponent * logs)).sum() / weights.sum()))
-    return Number(exponent, 1 / math.sqrt(precision)), factor
 
 
 _DATA, _WEIGHTS = "data first, then nodes (IGB)", "weights first, two inputs (MF)"
@@ -322,7 +320,7 @@ def _charts_fig2(c: Found) -> dict[str, Any]:
         ),
         "laws": figures.panels_chart(
             hists, title="One network's signal size over its ensemble mean, by width",
-            subtitle=["q_aa of two inputs after 10 hidden layers. Each panel: one number per network."],
+            subtitle=["Bars: q_aa of two inputs after 10 hidden layers, one number per network."],
             percent=False, x_title="q_aa / ensemble mean",
         ),
     }  # fmt: skip
@@ -346,8 +344,6 @@ fig2 = measured(
         "concentration": "The wider the network, the less its signals depend on the draw of its weights",
         "laws": "One network's signal size over its ensemble mean: its distribution narrows with width",
     },
-    notes=["The paper's depth is not given; the full setting has two. Inputs are orthogonal: blobs in many "
-           "dimensions."],
 )  # fmt: skip
 
 
@@ -474,7 +470,6 @@ width = measured(
     notes=[
         "γ of one network is taken over the nodes of the pre-activations after that many hidden layers. Of an "
         "ensemble: the ratio of averages, as fg.measure gives it.",
-        "Inputs are orthogonal (blobs in many dimensions), so that only width is finite.",
     ],
 )  # fmt: skip
 

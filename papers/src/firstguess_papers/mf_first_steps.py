@@ -14,12 +14,11 @@ from firstguess_papers.items import Entry
 from firstguess_papers.judging import Number, all_of, below, check, claimed
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Found, measured
-from firstguess_papers.mf import mf_settings
-from firstguess_papers.mf_training import BATCH, PHASES
+from firstguess_papers.mf import limits, text_of
+from firstguess_papers.mf_training import BATCH, EDGE, PHASES
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import MEMBERS, Arm, Array, predicted, trained
 from firstguess_papers.training_speed import (
-    EDGE,
     SAME_SCORE,
     balanced,
     exceeds,
@@ -122,19 +121,13 @@ def _ranks(
     run: Run, label: str, name: str, times: float, x: Data, held: Data, *, depth: int, inits: int,
     options: dict[str, Any],
 ) -> Ranks:  # fmt: skip
-    text = next(s for s in mf_settings() if s.name == name).text(depth)
-    rate = times * overshoot(run, text, x, options["width"], name)
+    text = text_of(name, depth)
+    rate = times * limits(run, text, x, options["width"], name)[0]
     arm = trained(run, text, x, label=label, test=held, inits=inits, lr=rate, **options)
     own = starts(run, text, np.concatenate([x.x, held.x]), int(x.classes or 2), range(inits), options["width"], name)
     known = predicted(run, text, x, label=label, test=held, lr=rate, start=own, **options)
     shares = arm.shares[:, 0]
     return Ranks(label, arm.steps.astype(float), by_step(arm, shares), arm.absorption.draws, by_step(known, shares))
-
-
-def overshoot(run: Run, text: str, data: Data, width: int, label: str) -> float:
-    """The rate from which on the bias of this network overshoots, in the wide limit: 2κ/λ_b."""
-    found = predicted(run, text, data, label=f"rates of {label}", lr=1e-12, steps=1, width=width, draws=4, trust=False)
-    return float(found.about["overshoot"])
 
 
 def starts(run: Run, text: str, x: Any, classes: int, members: range, width: int, label: str) -> Array:
@@ -282,8 +275,8 @@ class Pulls:
 def _pulls(run: Run, name: str, x: Data, *, depth: int, width: int, steps: int, many: int, few: int) -> Pulls:
     from firstguess_papers.models import EQUAL, PLAIN, follow
 
-    text = next(s for s in mf_settings() if s.name == name).text(depth)
-    rate = _RATE * overshoot(run, text, x, width, name)
+    text = text_of(name, depth)
+    rate = _RATE * limits(run, text, x, width, name)[0]
     looks = looked_at(steps)
     assert x.y is not None
     y = np.asarray(x.y, dtype=np.int64)
@@ -333,7 +326,7 @@ def _ticks(lines: list[Line]) -> tuple[float, float]:
     return math.floor(2 * float(np.nanmin(means)) - 0.2) / 2, math.ceil(2 * float(np.nanmax(means)) + 0.2) / 2
 
 
-def _pull_chart(pulls: dict[str, Pulls], settings: str) -> Chart:
+def _pull_chart(pulls: dict[str, Pulls]) -> Chart:
     from firstguess_papers.charts import Line, arms_chart
 
     panels: dict[str, list[Line]] = {}
@@ -360,7 +353,6 @@ def _pull_chart(pulls: dict[str, Pulls], settings: str) -> Chart:
     return arms_chart(
         panels,
         title=titles[slower],
-        subtitle=[f"{settings}, full batches."],
         columns=2,
         plain=plain,
         y_domains={h: _ticks(lines) if h in plain else (0.4, 1.0) for h, lines in panels.items()},
@@ -371,7 +363,7 @@ def _pull_chart(pulls: dict[str, Pulls], settings: str) -> Chart:
 def _class_pulls(c: Found) -> dict[str, Any]:
     x = balanced(c.run.data("fashion_mnist:parity", points=3 * c.points), c.points)
     sizes: dict[str, Any] = {"depth": c.depth, "width": c.width, "steps": c.steps, "many": c.many, "few": c.few}
-    return {"images": x.n, "pulls": {name: _pulls(c.run, name, x, **sizes) for name in ("ReLU, edge", "tanh, edge")}}
+    return {"pulls": {name: _pulls(c.run, name, x, **sizes) for name in ("ReLU, edge", "tanh, edge")}}
 
 
 class_gradients = measured(
@@ -389,14 +381,10 @@ class_gradients = measured(
         {"arm": name, "network": i, "imbalance": float(a), "speed": float(b)}
         for name, p in c.pulls.items() for i, (a, b) in enumerate(zip(p.imbalance, p.speed, strict=True))
     ]},
-    charts=lambda c: {"gradients": _pull_chart(
-        c.pulls, f"{c.many} networks each, {c.depth} hidden layers of {c.width}; {c.images} images of Fashion-MNIST by "
-        "parity",
-    )},
+    charts=lambda c: {"gradients": _pull_chart(c.pulls)},
     notes=[
         "Gradients: norms over all weights of the gradient of the mean loss on one class. Made equal: every class's "
         "gradient is given the same length, and the step the length that it had.",
-        "What the search for a learning rate gains at the edge is in mf/lr-search.",
     ],
 )  # fmt: skip
 
@@ -432,9 +420,9 @@ class Search:
 
 
 def _searches(run: Run, phi: str, x: Data, held: Data, *, depth: int, width: int, steps: int) -> dict[str, Search]:
-    texts = {phase: next(s for s in mf_settings() if s.name == name).text(depth) for phase, name in PHASES[phi].items()}
+    texts = {phase: text_of(name, depth) for phase, name in PHASES[phi].items()}
     batch = part_of(x, np.arange(min(BATCH, x.n)))
-    unit = overshoot(run, texts[EDGE], batch, width, f"{phi}, edge")
+    unit = limits(run, texts[EDGE], batch, width, f"{phi}, edge")[0]
     early = max(1, round(_PICKED * steps))
     looks = [0, early, steps]
     found: dict[str, Search] = {}

@@ -141,8 +141,7 @@ def _charts(c: Found) -> dict[str, Any]:
                     for group, own in panels_of(of, "group").items()]
              for name, of in panels_of([row for row in layers if row["layer"] <= 40], "setting").items()},
             title="Gradients by layer in every phase",
-            subtitle=["Mean square gradient of a point's loss at pre-activations. Favoured: points whose label is the "
-                      "class that the untrained network guesses most; in chaotic ReLU their line lies far below."],
+            subtitle=["Lines: a point's loss at pre-activations. Favoured: points of the class that is guessed most."],
             x_title="Layer", y_title="log10 of mean square", columns=4, width=250, height=210, y_domain=(-12.0, 7.0),
         ),
         "depths": lines(

@@ -186,7 +186,6 @@ phases = measured(
     ]},
     charts=lambda c: {block.replace(" > ", "-").replace("(2)", ""): fg.figures.phase_diagram_chart(c.diagrams[block])
                       for block in dict.fromkeys([*_LINES, "tanh", *_BLOCKS])},
-    notes=["Pools of 2 (the paper's size is ours to choose: the lines 4π/(3π+2) and 4π/(π+1) are those of 2)."],
 )  # fmt: skip
 
 
@@ -359,5 +358,5 @@ edge_bias = measured(
         height=320,
     )},
     holds={"edge": Holds("The edge of chaos is where bias is largest", entries=(0,))},
-    notes=["Sizes are ours; MF's depth is 100, where ordered networks leave what float32 can tell."],
+    notes=["MF's depth is 100, where ordered networks leave what float32 can tell."],
 )  # fmt: skip

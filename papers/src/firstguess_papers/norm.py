@@ -11,7 +11,7 @@ from scipy import special, stats
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
-from firstguess_papers.charts import deep, gamma, law_panel, lines, std
+from firstguess_papers.charts import deep, gamma, laws, lines, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, above, check, claimed, each
 from firstguess_papers.measured import Cell, Found, measured
@@ -110,19 +110,13 @@ def _agree(c: Found, place: str) -> list[Check]:
     ]  # fmt: skip
 
 
-def _laws(c: Found, title: str, subtitle: str, theory: Any) -> dict[str, Any]:
+def _laws(c: Found, title: str, says: str, theory: Any) -> dict[str, Any]:
     """A panel a place and depth at the first width, with the laws that `theory(place, depth)` gives."""
-    panels = [
-        law_panel(
-            f"{place}, {depth} layer{'s' if depth > 1 else ''}",
-            c[place, depth, c.widths[0]],
-            theory=theory(place, depth),
-            note=f"std {std(c[place, depth, c.widths[0]])}",
-        )
-        for depth in DEPTHS
-        for place in PLACES
-    ]
-    return {"laws": fg.figures.panels_chart(panels, title=title, subtitle=[subtitle], columns=5, width=200)}
+    return {"laws": laws(
+        {key: c[*key, c.widths[0]] for key in _keys()},
+        lambda place, depth: f"{place}, {depth} layer{'s' * (depth > 1)}, width {c.widths[0]}",
+        theory=theory, note=lambda m: f"std {std(m)}", title=title, says=says, columns=5, width=200,
+    )}  # fmt: skip
 
 
 def _neutral(c: Found, claim: str, place: str) -> Entry:
@@ -174,14 +168,12 @@ fig3 = measured(
     judge=_judge_blob,
     charts=lambda c: _laws(
         c, "Guesses with norms before and after the activation",
-        f"Random data, {c.n:,} points; layers of {c.widths[0]}, {c.inits:,} networks a panel. "
         "Lines: closed form for infinite width and as many points, no free parameter.",
         lambda place, depth: {"theory": fg.predict(network(place, depth))},
     ),
     holds={"laws": Holds(
         "After the activation a norm makes guesses even; before it, bias stays (BatchNorm) or grows (LayerNorm)"
     )},
-    notes=["The paper's numbers of points and networks are not given: ours. Every check is made at both widths."],
 )  # fmt: skip
 
 
@@ -240,7 +232,6 @@ fig3_cifar10 = measured(
     judge=_judge_images,
     charts=lambda c: _laws(
         c, "CIFAR-10: guesses with norms before and after the activation",
-        f"{c.n:,} images, two outputs; layers of {c.widths[0]}, {c.inits:,} networks a panel. "
         "Kernel: infinite width, these very images, no free parameter.",
         lambda p, d: {"random data": fg.predict(network(p, d))}
         | ({"kernel, these images": c.kernels[p, d]} if (p, d) in c.kernels else {}),
@@ -248,8 +239,7 @@ fig3_cifar10 = measured(
     holds={"laws": Holds(
         "CIFAR-10 follows the theory for random data, without a norm and with one before ReLU", entries=(0,)
     )},
-    notes=["Two outputs on images of all ten classes: labels play no part before training.",
-           "Numbers of images and networks are ours."],
+    notes=["Two outputs on images of all ten classes: labels play no part before training."],
 )  # fmt: skip
 
 
@@ -295,8 +285,7 @@ fig_g5 = measured(
     judge=_judge_digits,
     charts=lambda c: _laws(
         c, "MNIST: guesses with norms before and after the activation",
-        f"{c.n} digits, even against odd; layers of {c.widths[0]}, {c.inits[0]:,} networks a "
-        "panel. The kernel reading knows the digits, the closed form does not; neither has a free parameter.",
+        "The kernel reading knows the digits, the closed form does not; neither has a free parameter.",
         lambda p, d: {"kernel, these digits": c.kernels[p, d],
                       "closed form, random data": fg.predict(network(p, d))},
     ),
@@ -458,7 +447,6 @@ def _gamma_rows(c: Found) -> list[dict[str, Any]]:
 def _charts(c: Found) -> dict[str, Any]:
     gauss = np.diff(special.ndtr(EDGES)) / np.diff(EDGES)
     shown = BATCHES[:3]
-    where = f"irst hidden layer, width 100, {c.n:,} random points."
     tails = {
         f"batch of {b}": [
             *(library.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
@@ -470,14 +458,14 @@ def _charts(c: Found) -> dict[str, Any]:
     return {
         "tails": figures.lines_chart(
             tails, title="Tails of values after BatchNorm, usual and leave-one-out",
-            subtitle=[f"F{where} Points: measured. Lines: exact distributions (Beta; Student's t)."],
+            subtitle=["Points: measured in the first layer. Lines: exact distributions (Beta; Student's t)."],
             x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
         ),
         "centre": figures.panels_chart(
             [library.Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
                            {"exact": in_bins(kind, b), "Gaussian": gauss}, top=0.44) for kind in KINDS for b in shown],
             title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
-            subtitle=[f"Values after a BatchNorm, f{where}"], x_title="Normalized value", percent=False,
+            subtitle=["Bars: values of the first layer."], x_title="Normalized value", percent=False,
         ),
         "gamma": lines(
             _gamma_rows(c), "batch", "gamma", by="estimator", x_title="Batch size", x_scale="log", dodge=False,
@@ -506,5 +494,5 @@ fig_e1 = measured(
                        "forget it", entries=(0,)),
         "gamma": Holds("Small batches raise the bias that BatchNorm before ReLU keeps", entries=(2,)),
     },
-    notes=["Sizes are ours. Errors are over batches: values of one batch are not independent."],
+    notes=["Errors are over batches: values of one batch are not independent."],
 )  # fmt: skip

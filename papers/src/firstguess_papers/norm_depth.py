@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers.bias_mode import chosen
-from firstguess_papers.charts import Line, arms_chart, deep, gamma, law_panel, lines, row, std
+from firstguess_papers.charts import Line, arms_chart, deep, gamma, laws, lines, row, std
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, check, claimed, each
+from firstguess_papers.judging import Number, check, claimed, each, power_law
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Cell, Found, measured
-from firstguess_papers.mf import mean, power_law
+from firstguess_papers.mf import mean
 from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network, paired
 from firstguess_papers.training_pieces import MEMBERS, SEEDS
 
@@ -112,7 +112,6 @@ depth = measured(
         "batches": [row("BatchNorm after", c[b, w], batch=b or c.n, width=w) for w in c.widths for b in BATCHES],
     },
     charts=lambda c: {"layers": _depth_chart(c)},
-    notes=["Widths, points and networks are ours; γ of deep plain networks of finite width is below the closed form."],
 )  # fmt: skip
 
 
@@ -228,8 +227,7 @@ batchnorm_layernorm = measured(
         "BatchNorm and LayerNorm agree only where all nodes are alike: in the first layer, on centred data",
         entries=(0,),
     )},
-    notes=["Sizes are ours. What differs in the first layer are the fluctuations of means and scales over few points "
-           "or nodes."],
+    notes=["What differs in the first layer are fluctuations of means and scales over few points or nodes."],
 )  # fmt: skip
 
 
@@ -305,12 +303,10 @@ rmsnorm = measured(
     rows=lambda c, name, depth: {"depth": depth, "width": c.width},
     tables=lambda c: {"values": _value_rows(c)},
     charts=lambda c: {
-        "laws": figures.panels_chart(
-            [law_panel(name, c[name, c.depths[0]], theory={"theory": fg.predict(deep(norm, c.depths[0]))},
-                       note=f"std {std(c[name, c.depths[0]])}") for name, norm in NORMS.items()],
-            title="Guesses with RMSNorm and LayerNorm, before and after ReLU", columns=4,
-            subtitle=[f"{c.depths[0]} hidden layers of {c.width}, random data, {c.n} points, {c.inits} networks a "
-                      "panel."],
+        "laws": laws(
+            {name: c[name, c.depths[0]] for name in NORMS}, lambda name: f"{name}, {c.depths[0]} layers",
+            theory=lambda name: {"theory": fg.predict(deep(NORMS[name], c.depths[0]))}, columns=4,
+            note=lambda m: f"std {std(m)}", title="Guesses with RMSNorm and LayerNorm, before and after ReLU",
         ),
         "values": lines(
             _value_rows(c), "width", "apart", by="place", x_scale="log", y_scale="log", width=740,
@@ -323,7 +319,6 @@ rmsnorm = measured(
                         verdicts=("holds with a limit",)),
         "laws": Holds("After ReLU, LayerNorm makes guesses even and RMSNorm leaves the bias as it was", entries=(1,)),
     },
-    notes=["All sizes are ours."],
 )  # fmt: skip
 
 

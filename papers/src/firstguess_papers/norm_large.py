@@ -179,15 +179,12 @@ def _reading(u: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"fractions": counts / n, "center": float(u.mean(axis=0).var(ddof=1)) - spread / n, "spread": spread}
 
 
-def _largest_chart(arms: Sequence[PlacedArm], points: int) -> Chart:
+def _largest_chart(arms: Sequence[PlacedArm]) -> Chart:
     """The average largest fraction of every arm, by initialization."""
     headings = {"Kaiming": "Kaiming initialization", "the library's own": "Initialized as the library does"}
-    inits = " or ".join(str(k) for k in sorted({arm.guesses.inits for arm in arms}))
     return dots(
         [{"label": a.label, "place": f"norm {a.place}", "largest": a.largest, "panel": headings[a.how]} for a in arms],
         "label", "largest", by="place", panel="panel", title="The largest guess fraction by the place of the norms",
-        subtitle=f"{points} CIFAR-10 images, one batch; {inits} networks a point, the same weights in every place. "
-        "ResNet: BatchNorm and ReLU; Swin: LayerNorm and GELU.",
         x_title=f"Average largest of {CLASSES} guess fractions", percent=True, width=440,
     )  # fmt: skip
 
@@ -239,7 +236,7 @@ fig_g9 = measured(
     quantities=_moved,
     judge=_judge_moved,
     tables=lambda c: {"largest": [arm.row() for arm in c.members]},
-    charts=lambda c: {"largest": _largest_chart(c.members, c.n)},
+    charts=lambda c: {"largest": _largest_chart(c.members)},
     holds={"largest": Holds("Norms after the activation lower the largest guess fraction", entries=(1,))},
     notes=[
         "After, ResNet: conv → ReLU → BatchNorm in the stem and in the first two convolutions of a block. Also "
@@ -312,7 +309,7 @@ shift = measured(
     )},
     holds={"largest": Holds("Shifted pixels dial bias up, unless BatchNorm takes the shift out of every batch",
                             entries=(0,), verdicts=("holds with a limit",))},
-    notes=["All sizes are ours. Mixer, norm after: the LayerNorms before its MLPs go after their GELUs."],
+    notes=["Mixer, norm after: the LayerNorms before its MLPs go after their GELUs."],
 )  # fmt: skip
 
 
@@ -482,7 +479,7 @@ fig5 = measured(
         f"at the end {c.moved.gain(AFTER)}, also behind the sums {c.moved.gain(BEHIND_SUMS)}.",
         "After: conv → ReLU → BatchNorm wherever it was conv → BatchNorm → ReLU; the norms of a block's last "
         "convolution and of its shortcut stay, or are replaced by one after the ReLU of their sum.",
-        "Widths, images, epochs and the learning rate are ours. Held-out images are normalized by running statistics.",
+        "Held-out images are normalized by running statistics.",
         _NOTE,
     ],
 )  # fmt: skip
@@ -514,7 +511,6 @@ fig_g10 = measured(
     holds={"places": Holds("A Mixer with the norm after learns faster", entries=(0,))},
     notes=[
         "After: the LayerNorms before a Mixer's MLPs go after their GELUs; the one before the head stays.",
-        "Widths, patches, images, epochs and the learning rate are ours.",
         _NOTE,
     ],
 )  # fmt: skip

@@ -473,7 +473,7 @@ def _placed(
 fig4 = _placed(
     "norm/fig4", "Norms before and after the activation in training, from unfiltered starts", "NORM Fig 4",
     lambda c: (fg.data.two_blobs(c.n, c.d, seed=c.run.seed), None), lambda c: {1: 100, c.deep: c.width},
-    "Sizes are ours, the learning rate is ten times NORM's and more: fewer steps.",
+    "The learning rate is ten times NORM's and more: fewer steps.",
     about="No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100 and {deep} of {width} "
     "(ours); two blobs of {n} points a class in {d} dimensions (NORM: 10 000 in 1000); Adam {lr} in batches of 128, "
     "{steps} steps; {networks} unfiltered networks each, {draws} predicted.",

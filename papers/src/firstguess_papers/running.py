@@ -19,7 +19,7 @@ from firstguess_papers.library import NUMERICS, FindingKind, Piece, Store, addre
 if TYPE_CHECKING:
     from firstguess import Measurement
     from firstguess.data import Data
-    from firstguess_papers.items import Sizes
+    from firstguess_papers.items import Item, Sizes
 
 Progress: TypeAlias = Callable[[str, int, int], object]  # (what, done, total)
 T = TypeVar("T")
@@ -45,19 +45,6 @@ def silent(what: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
-class Subject(Protocol):
-    """What a run has to know of the item that it is for."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def needs(self) -> tuple[str, ...]: ...
-    def sizes(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> tuple[dict[str, Any], ...]: ...
-    def settings(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> str: ...
-
-
 @dataclass
 class Run:
     """One item at work.
@@ -72,7 +59,7 @@ class Run:
     A piece should take at most half a minute: Ctrl-C loses only the one under way.
     """
 
-    item: Subject
+    item: Item
     quick: bool
     store: Store
     data_dir: str | Path | None = None
