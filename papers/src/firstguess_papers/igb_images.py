@@ -20,7 +20,7 @@ from firstguess_papers.measured import Cell, Claim, Found, measured
 KAIMING = (2.0, 0.0)  # σw², σb²
 TANH, RELU = KINDS
 _SHOWN = 20  # images of a class up to which the figure of 100 classes goes
-_LOOK = {"columns": 2, "width": 320}
+_LOOK: dict[str, Any] = {"columns": 2, "width": 320}
 ROOM = 0.05  # of the average largest fraction, beyond coin flips: from there on we say biased
 
 
