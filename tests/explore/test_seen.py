@@ -280,15 +280,20 @@ def test_where_descent_overshoots_the_page_says_so_in_words():
     assert "Lower the learning rate" in see(Choice(lr=1.0)).why["absorption"]
 
 
-def test_names_of_dots_do_not_cover_each_other():
+@pytest.mark.parametrize(
+    "query", ["kind=residual&depth=8&classes=10", "activation=gelu&depth=6", "activation=tanh&bias_var=0.1"]
+)
+def test_names_of_dots_cover_nothing(query):
     """The frontier of the ResNet preset has three dots in a row, closer than their names are long."""
-    page = panels._frontier(see(Choice.of("kind=residual&depth=8&classes=10"), whole=False))
+    page = panels._frontier(see(Choice.of(query), whole=False))
     found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" font-size="12" text-anchor="(\w+)"[^>]*>([^<]+)</text>', page)
-    assert len(found) >= 4
+    assert len(found) >= 3
+    assert all(0 < float(x) < panels.CHART_WIDTH for x, *_ in found)
     boxes = [(float(x), float(x) + 6 * len(said), float(y)) for x, y, anchor, said in found if anchor == "start"]
     boxes += [(float(x) - 6 * len(said), float(x), float(y)) for x, y, anchor, said in found if anchor == "end"]
+    dots = [(float(x) - 4, float(x) + 4, float(y) + 4) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', page)]
     for k, (a, b, y) in enumerate(boxes):
-        assert not any(a < d and c < b and abs(y - z) < 11 for c, d, z in boxes[:k])
+        assert not any(a < d and c < b and abs(y - z) < 11 for c, d, z in [*boxes[:k], *dots])
 
 
 def test_an_even_network_has_no_axis_of_thousands():
@@ -296,3 +301,12 @@ def test_an_even_network_has_no_axis_of_thousands():
     page = panels.live(see(Choice.of("kind=transformer&style=llama&depth=2&length=8"), whole=False))
     assert "Every class gets 50 % in every network." in page
     assert "per 1 %" not in page
+
+
+def test_ten_classes_are_compared_class_by_class():
+    before, after = see(Choice(classes=10)), see(Choice(classes=10, norm="batchnorm"))
+    law = before.prediction.guesses
+    page = panels._shares(after, before)
+    for k in (1, 2, 10):
+        assert f"before, number {k}: {percent(average_kth(10, k, law.gamma, quick=True))}" in page
+    assert "before, number" not in panels._shares(after, see(Choice(classes=3)))

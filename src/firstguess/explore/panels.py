@@ -89,7 +89,7 @@ class SvgChart:
     x_title: str
     y_title: str
     marks: list[str] = field(default_factory=list)
-    _labels: list[tuple[float, float, float]] = field(default_factory=list)  # of dots: from, to, height
+    _taken: list[tuple[float, float, float]] = field(default_factory=list)  # by dots and names: from, to, height
     zero: float | None = None  # the height of a logarithmic axis that stands for 0
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -133,21 +133,23 @@ class SvgChart:
         px, py = self.at(x, y)
         said = f"<title>{escape(name)}</title>" if name else ""
         self.marks.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{colour}">{said}</circle>')
+        self._taken.append((px - 6, px + 6, py + 4))
         if label:
-            left = px > CHART_WIDTH - 90
-            self.words(
-                px + (-8 if left else 8), self._free(px, py + 4, label, left), label, anchor="end" if left else "start"
-            )
+            self.named(x, y, label)
 
-    def _free(self, px: float, py: float, label: str, left: bool) -> float:
-        """The nearest height, from py on, at which a dot's label covers no other."""
-        long = 8 + 6.2 * len(label)
-        start, end = (px - long, px) if left else (px, px + long)
-        heights = (py + down for k in range(12) for down in (-14.0 * k, 14.0 * k))
-        free = [y for y in heights if not any(a < end and start < b and abs(y - t) < 13 for a, b, t in self._labels)]
-        within = [y for y in free if _TOP + 10 < y < HEIGHT - _BOTTOM - 4] or [py]
-        self._labels.append((start, end, within[0]))
-        return within[0]
+    def named(self, x: float, y: float, label: str) -> None:
+        """A word next to a dot, right or left of it, where it covers no other dot or word."""
+        (px, py), long = self.at(x, y), 6.2 * len(label)
+        sides = [(px + 8, px + 8 + long, "start"), (px - 8 - long, px - 8, "end")]
+        sides = [side for side in sides if side[0] > _LEFT - 8 and side[1] < CHART_WIDTH] or sides
+        for down in sorted((14.0 * k for k in range(-8, 9)), key=abs):
+            for start, end, anchor in sides:
+                height = py + 4 + down
+                free = not any(a < end and start < b and abs(height - h) < 13 for a, b, h in self._taken)
+                if (free and _TOP + 8 < height < HEIGHT - _BOTTOM - 2) or down == 112.0:
+                    self._taken.append((start, end, height))
+                    self.words(start if anchor == "start" else end, height, label, anchor=anchor)
+                    return
 
     def bar(self, x: float, y: float, half: float, colour: str = BLUE, *, name: str = "") -> None:
         """From the bottom to y."""
@@ -331,14 +333,23 @@ def _shares(seen: ExploredNetwork, before: ExploredNetwork | None) -> str:
         drawing.line(found)
     else:
         shown = min(law.classes, 10)
-        means = [average_kth(law.classes, k, law.gamma, quick=True) for k in range(1, shown + 1)]
-        drawing = SvgChart(
-            AxisScale(0.4, shown + 0.6), AxisScale(0, max(means) * 1.08), "class, from the largest share on", "share"
-        )
+        means = _means(law, law.classes, shown)
+        old_means = [] if before is None else _means(before.prediction.guesses, law.classes, shown)
+        top = max(*means, *old_means, 1 / law.classes) * 1.08
+        drawing = SvgChart(AxisScale(0.4, shown + 0.6), AxisScale(0, top), "class, from the largest share on", "share")
         for k, mean in enumerate(means, start=1):
             drawing.bar(k, mean, 0.38, name=f"number {k}: {percent(mean)}")
+        for k, mean in enumerate(old_means, start=1):
+            drawing.line([(k - 0.45, mean), (k + 0.45, mean)], GREY, name=f"before, number {k}: {percent(mean)}")
         drawing.level(1 / law.classes, "even")
     return _panel("Distribution of class shares", drawing.svg(over) + f"<p>{over}</p>")
+
+
+def _means(law: object, classes: int, shown: int) -> list[float]:
+    """The average shares in order; none of a network with other classes."""
+    if not isinstance(law, Guesses) or law.classes != classes:
+        return []
+    return [average_kth(classes, k, law.gamma, quick=True) for k in range(1, shown + 1)]
 
 
 def _gamma(seen: ExploredNetwork, before: ExploredNetwork | None) -> str:
@@ -400,11 +411,12 @@ def _frontier(seen: ExploredNetwork) -> str:
     drawing.line(
         [(g, edge / g) for g in steps if y.low <= edge / g <= y.high], GREY, dash="4 4", name="nothing lies below"
     )
-    for together in _near(places, drawing):
-        names = ", ".join("here" if k == 0 else marks[k].name for k in together)
-        here = 0 in together
-        told = "; ".join(marks[k].name for k in together)
-        drawing.dot(*places[together[0]], names, BLUE if here else GREEN, name=told, size=6 if here else 4.5)
+    groups = _near(places, drawing)
+    for together in groups:
+        here, told = 0 in together, "; ".join(marks[k].name for k in together)
+        drawing.dot(*places[together[0]], colour=BLUE if here else GREEN, name=told, size=6 if here else 4.5)
+    for together in groups:
+        drawing.named(*places[together[0]], ", ".join("here" if k == 0 else marks[k].name for k in together))
     said = "Green dots are the changes in the table. Only centring the head can go below the dashed line."
     return _panel("Bias against gradients", drawing.svg(said) + f"<p>{said}</p>")
 
