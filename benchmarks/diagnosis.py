@@ -1,11 +1,11 @@
-"""What a diagnosis costs: time and memory beside the model's own, and a measurement beside the plain loop.
+"""What a diagnosis costs: time and memory next to the model's own, and a measurement next to the plain loop.
 
     python benchmarks/diagnosis.py                 all three models, some minutes
     python benchmarks/diagnosis.py mlp --seconds 30
 
 Every number is of a process of its own. The peak is the resident memory above what Python and its libraries take,
 in sizes of the model (its parameters); activations are what a plain forward of the same batches takes above the model.
-A member of the plain loop: draw every layer anew by its own reset_parameters, one forward over the data, arg-max.
+A member of the plain loop: draw every layer again by its own reset_parameters, one forward over the data, arg-max.
 """
 
 from __future__ import annotations

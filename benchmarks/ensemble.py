@@ -4,7 +4,7 @@
     python benchmarks/ensemble.py --quick    a smoke run
     python benchmarks/ensemble.py a:20       jobs whose name contains the word
 
-The job is the law of the guess fractions: draw an initialization, one forward pass over all the data, arg-max, count.
+The job is the distribution of the guess fractions: draw, one forward pass over all data, arg-max, count.
 Each way does the same work per initialization and nothing else (no layer statistics). The plain loop is what users
 write: an nn.Sequential of nn.Linear per initialization, re-initialized, inference mode, all torch threads. The lean
 loop leaves out PyTorch's own default initialization (skip_init), whose draws the re-drawing throws away.

@@ -2,7 +2,7 @@
 
     python benchmarks/faults.py                        all that is not in the store yet, then the table
     python benchmarks/faults.py --only blind twins     some of threads, programs, blind, twins, again and healthy
-    python benchmarks/faults.py --anew                 all of it again; --stale: what other rules have answered
+    python benchmarks/faults.py --again                 all of it again; --stale: what other rules have answered
 
 "named first": the headline says the cause; "misleading": it says another one; "silent": it says nothing; "alarm": of a
 healthy training it says anything. Seconds are of `fg.explain_guess` alone, on one thread, by the clock and of the
@@ -115,7 +115,7 @@ def table(known: dict[tuple[str, str], Row], only: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--anew", action="store_true", help="ask again what is in the store")
+    parser.add_argument("--again", action="store_true", help="ask again what is in the store")
     parser.add_argument("--stale", action="store_true", help="ask again what other rules have answered")
     parser.add_argument("--match", default="", help="only cases with this in their names")
     parser.add_argument("--store", type=Path, default=Path("faults.jsonl"))
@@ -128,7 +128,7 @@ def main() -> None:
         every = [case for case in cases(of)]
         for k, (name, names, build) in enumerate(every):
             old = known.get((of, name))
-            fine = old is not None and not given.anew and not (given.stale and old["rules"] != version)
+            fine = old is not None and not given.again and not (given.stale and old["rules"] != version)
             if fine or given.match not in name:
                 continue
             row = {

@@ -3,11 +3,11 @@
     python benchmarks/finite.py --seconds 3600             measure: cells in turn, cheap ones first
     python benchmarks/finite.py --table                    predict what was measured, and print the z-scores
     python benchmarks/finite.py --table --write docs/tables/finite-size.txt
-    python benchmarks/finite.py --costs                    what a width costs beside infinite width
+    python benchmarks/finite.py --costs                    what a width costs next to infinite width
 
 Every batch of 250 networks is a line of `--out` (JSON), so a run that was stopped resumes where it was. Networks are
 simulated here with arithmetic of its own (weights are drawn, nothing is taken from the package): 300 fresh points a
-network, 100 at width 1000. Beside the guesses each network gives two numbers of its last hidden layer, averaged over
+network, 100 at width 1000. Besides the guesses each network gives two numbers of its last hidden layer, averaged over
 all pairs of points: the overlap c and arcsin(c)/2π, which is the variance of G₀ over output weights, without the noise
 of counting.
 """
@@ -248,7 +248,7 @@ def row(cell: Cell, lines: Sequence[dict[str, Any]], predicted: dict[str, Any]) 
 
     counted = (predicted["counted"], *root((kept["g0"] - 0.5) ** 2))
     # A batch that is centred has overlaps below 0 on average: there is no share of infinitely many points. The same
-    # average over pairs, with the luck of counting (theory.md (41)), is then laid beside the law of the counts.
+    # average over pairs, with counting (theory.md (41)), is then compared with the distribution of the counts.
     batch, n = cell.norm.startswith("BN"), cell.points
     pairs = kept["arcsin"] / (2.0 * math.pi)
     std = (predicted["counted"], *root(0.25 / n + (1 - 1 / n) * pairs)) if batch else (found["std"], *root(pairs))
@@ -285,7 +285,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def costs() -> str:
-    """Processor seconds of a prediction with a width beside one without, taken in turns: the least of several each."""
+    """Processor seconds of a prediction with a width next to one without, taken in turns: the least of several each."""
     import firstguess as fg
 
     def least(runs: list[Any], repeats: int) -> list[float]:

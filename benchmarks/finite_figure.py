@@ -3,7 +3,7 @@
     python benchmarks/finite.py --seconds 3600             measure
     python benchmarks/finite_figure.py --out out/finite.jsonl --figure docs/images/finite-z.png
 
-Predictions are computed once and kept beside the measurements; `--kept` draws only those cells that have one already,
+Predictions are computed once and kept next to the measurements; `--kept` draws only those cells that have one already,
 `--seconds` computes as many more as fit. A cell that the theory refuses is named, and left out.
 """
 

@@ -74,7 +74,7 @@ def table() -> None:
 
 
 def coverage(repetitions: int = 1000) -> None:
-    """Of E max G, std of G, and γ of the output: by the law, and for networks that do not follow it."""
+    """Of E max G, std of G, and γ of the output: by the distribution, and for networks that do not follow it."""
     print("| classes | γ | initializations | std of G | average largest fraction | γ of the output |")
     print("|---|---|---|---|---|---|")
     for classes in (2, 10):

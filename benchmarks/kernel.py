@@ -115,7 +115,7 @@ def drawing(quick: bool) -> None:
 
 
 def against_networks(quick: bool) -> None:
-    """The law of G from 5 000 initializations: the plain loop (a few, scaled up), and the kernel with as many draws."""
+    """The distribution of G from 5 000 initializations: the plain loop (a few, scaled up), and the kernel."""
     import torch
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Predicted training beside real training, from the same starts: the table of docs/training.md.
+"""Predicted training next to real training, from the same starts: the table of docs/training.md.
 
     python benchmarks/predicted_training.py [--data DIR] [--members 8] [--only WORD] [--table]
 

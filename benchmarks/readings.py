@@ -7,7 +7,7 @@
 
 Rounds of networks and kernels are tasks of studies (docs/studies.md), kept in the store `--out`: a run that was stopped
 continues where it was, and one with more initializations adds to what is there. Every round of a cell has a seed of its
-own: cells are independent. Numbers of another version of firstguess are not taken over, but computed anew.
+own: cells are independent. Numbers of another version of firstguess are not taken over, but computed again.
 """
 
 from __future__ import annotations

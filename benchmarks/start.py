@@ -1,4 +1,4 @@
-"""How long it takes to start: `import firstguess` and the shell, beside a Python that does nothing.
+"""How long it takes to start: `import firstguess` and the shell, next to a Python that does nothing.
 
     python benchmarks/start.py [--runs 15]
 
@@ -39,7 +39,7 @@ def processor_time(arguments: tuple[str, ...], environment: dict[str, str]) -> f
 
 
 def times(runs: int) -> dict[str, float]:
-    """Seconds by command, the least of so many runs."""
+    """Seconds by command, the least of this many runs."""
     with tempfile.TemporaryDirectory() as bytecode:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment |= {"PYTHONPATH": str(SRC), "PYTHONPYCACHEPREFIX": bytecode, "OMP_NUM_THREADS": "1"}

@@ -34,7 +34,7 @@ from firstguess.theory.tokens import token_covariances
 
 Array = NDArray[Any]
 WIDTH, HEADS, SEQUENCES, LENGTH, CLASSES, DRAWN_HEADS = 256, 4, 24, 32, 10, 16
-DRAWS = 40_000  # of the law of the guesses: 0.0008 on a largest share, beside at least 0.004 of 40 networks
+DRAWS = 40_000  # of the distribution of the guesses: 0.0008 on a largest share, next to at least 0.004 of 40 networks
 DEPTHS, STDS = (2, 6, 12), (0.02, 0.05, 0.1, 0.2)
 # What finite width may add: each of two sums over D nodes a block (attention and MLP) moves the correlation of two
 # tokens by up to 1/4D (theory.md (45): |B| ≤ 0.24). A gate, F(k)·k with overlaps k that vary by v = 1/D to 2/D about
@@ -162,7 +162,7 @@ def read_out(k: Array, n: int, pool: str) -> Array:
 
 
 def sums(k: Array) -> tuple[float, float]:
-    """C and S: means beside and on the diagonal."""
+    """C and S: means next to and on the diagonal."""
     n = len(k)
     trace = float(np.trace(k))
     return (float(k.sum()) - trace) / (n * (n - 1)), trace / n

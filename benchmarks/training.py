@@ -10,7 +10,7 @@ Two blobs of 784 dimensions, three hidden ReLU layers of width 1000, full-batch 
    (wanted: 2 GB above Python and its libraries, which are measured before).
 3. The mean curve of 50 networks on 1 000 points: predicted from 50 draws, so that both means have the same standard
    error, kernels included, against training 50 networks in a plain loop (nn.Sequential, torch.optim.SGD, two threads).
-   Of the training only so many steps are taken as the line says; the rest is by multiplication, and looks at the logits
+   Only this many steps are trained, as the line says; the rest is by multiplication, and looks at the logits
    are left out. Wanted: 1 000 times.
 """
 

@@ -65,7 +65,7 @@ def beside(make: Callable[[], tuple[nn.Module, torch.Tensor]], steps: int) -> tu
     """Seconds of the processor without and with a watch, block by block in turn; and the watch's account."""
     runs = [training(make, steps, watched=watched) for watched in (False, True)]
     spent, said = [0.0, 0.0], ""
-    away = 0.0  # seconds of the other training, which a watch beside it must not take for its own
+    away = 0.0  # seconds of the other training, which a watch next to it must not take for its own
     loop.time = SimpleNamespace(perf_counter=lambda: time.perf_counter() - away)  # type: ignore[assignment]
     for block in range(steps // BLOCK + 2):
         for i in (0, 1) if block % 2 else (1, 0):

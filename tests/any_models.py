@@ -238,7 +238,7 @@ class Row:
     batches: list[Any]
     call: Callable[[nn.Module, Any], torch.Tensor]
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    fixed: bool = False  # an instance has nothing that can be drawn anew, which a finding says
+    fixed: bool = False  # an instance has nothing that can be drawn again, which a finding says
 
 
 def cut(x: torch.Tensor) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Puts this folder on the path, so that tests in sub-folders can import the helpers beside this file.
+"""Puts this folder on the path, so that tests in sub-folders can import the helpers next to this file.
 
 `pytestmark = pytest.mark.usefixtures("one_thread")` is for files of small models.
 """

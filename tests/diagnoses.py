@@ -32,14 +32,14 @@ def layer(name: str, kind: str, gamma: float, error: float = 0.05, **other: Any)
 
 
 def measurement(classes: int = 2, *, gamma: float = 3.0, inits: int = 80, points: int = 200) -> Measurement:
-    """Three Linear layers with ReLU between them; guesses from the law of `gamma`."""
+    """Three Linear layers with ReLU between them; guesses from the distribution of `gamma`."""
     path = [("0", "Linear", 0.02), ("1", "ReLU", 0.5), ("2", "Linear", 0.6), ("3", "ReLU", 1.5), ("4", "Linear", gamma)]
     law = Guesses(gamma, classes, points).sample(inits, seed=1)
     return Measurement(EmpiricalGuesses(law, points), tuple(layer(*one) for one in path))
 
 
 def gradients(depth: int = 3, *, factor: float = 0.5) -> Gradients:
-    """Mean squares that change by `factor` a layer going back; a tenth of it for the favoured class."""
+    """Mean squares that change by `factor` per layer going back; a tenth of it for the favoured class."""
 
     def level(k: int, size: float) -> Level:
         return Level(math.log10(size) + (depth - k) * math.log10(factor), 0.03, 8)

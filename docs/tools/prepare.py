@@ -48,7 +48,7 @@ _CAPTION = re.compile(r"Written by `[^`]*`; do not edit\. ")
 
 
 def prepare(target: Path = TARGET) -> None:
-    """Write the whole tree anew."""
+    """Write the whole tree again."""
     if target.exists():
         shutil.rmtree(target)
     shutil.copytree(ROOT / "docs", target, ignore=shutil.ignore_patterns("*.md", "tools", "records"))

@@ -16,7 +16,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-KEPT = Path("build") / "tutorials"  # runs of notebooks, made anew when a notebook or the package changes
+KEPT = Path("build") / "tutorials"  # runs of notebooks, made again when a notebook or the package changes
 
 
 def made(root: Path) -> dict[str, str | bytes]:
@@ -34,7 +34,7 @@ def session(notebook: Path, root: Path) -> dict[str, Any]:
     newest = max(path.stat().st_mtime for path in (notebook, *(root / "src").rglob("*.py")))
     if not kept.exists() or kept.stat().st_mtime < newest:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        copy = kept.parent / notebook.name  # marimo writes beside the notebook
+        copy = kept.parent / notebook.name  # marimo writes next to the notebook
         copy.write_text(notebook.read_text(encoding="utf-8"), encoding="utf-8")
         path = os.pathsep.join([str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(

@@ -1,6 +1,7 @@
 """Words that went: python docs/tools/words.py, part of `make lint`. Exit code 1, and a line for every one that is back.
 
-Looks at pages, at README and at what users read in the code: docstrings, help, errors, reports, tutorials, examples.
+Looks at pages, at README and at what users read in the code: docstrings, help, errors, reports, tutorials, examples;
+and at what colleagues read: comments of the package, docstrings and comments of tests, benchmarks and tools.
 What stands in `backticks` or code blocks does not count, nor do the ledger's pages, which quote the papers.
 """
 
@@ -52,7 +53,7 @@ SKIPPED = {"docs/claims.md", "docs/gallery.md"}  # written by programs, from rec
 
 
 def main() -> None:
-    found = [*of_pages(), *of_code()]
+    found = [*of_pages(), *of_code(), *of_remarks()]
     print("\n".join(found) if found else "No word that went is back.")
     sys.exit(1 if found else 0)
 
@@ -81,6 +82,24 @@ def of_code() -> Iterator[str]:
     for path in sorted(package.rglob("templates/*.html")):
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             yield from (f"{path.relative_to(ROOT).as_posix()}:{number}: {said}" for said in complaints(line))
+
+
+def of_remarks() -> Iterator[str]:
+    """Comments everywhere, and docstrings of what users do not see. Word lists quote what went."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for folder in ("src", "tests", "benchmarks", "docs/tools"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.name in ("words.py", "test_words.py", "test_word_list.py"):
+                continue
+            name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+            for number, line in enumerate(text.split("\n"), 1):
+                _, mark, remark = line.partition("# ")
+                yield from (f"{name}:{number}: {said}" for said in complaints(mark + remark))
+            for node in ast.walk(ast.parse(text)) if folder != "src" else ():
+                if isinstance(node, documented) and (said := ast.get_docstring(node, clean=False)):
+                    first = node.body[0].lineno
+                    for k, line in enumerate(said.split("\n")):
+                        yield from (f"{name}:{first + k}: {told}" for told in complaints(line))
 
 
 def complaints(line: str) -> Iterator[str]:

@@ -162,7 +162,7 @@ def test_the_default_depths_are_those_of_the_builders() -> None:
 
 
 def test_a_billion_points_take_no_longer_than_a_thousand() -> None:
-    """It would run into the time limit of `run`: the law of the counts has 10⁹ + 1 probabilities."""
+    """It would run into the time limit of `run`: the distribution of the counts has 10⁹ + 1 probabilities."""
     found = json.loads(run("predict", "mlp", "--points", "1000000000", "--classes", "10", "--json").stdout)
     limit = json.loads(run("predict", "mlp", "--classes", "10", "--json").stdout)
     assert found["expected_max"] == pytest.approx(limit["expected_max"], abs=1e-4)

@@ -1,4 +1,4 @@
-"""What advice says beside γ and shares: nonlinearity, absorption, a price, code that runs, and a rank by the goal."""
+"""What advice says next to γ and shares: nonlinearity, absorption, a price, code that runs, and a rank by the goal."""
 
 from __future__ import annotations
 

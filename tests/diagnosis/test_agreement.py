@@ -1,4 +1,4 @@
-"""The words on a prediction never contradict the numbers beside them; remedies are measured where it failed."""
+"""The words on a prediction never contradict the numbers next to them; remedies are measured where it failed."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def check_advice(d: Diagnosis) -> None:
             assert d.expected.for_changes is not None
             assert a.largest_before == d.expected.for_changes.guesses.expected_max()
             assert d.expected.for_changes.reading in a.reading
-            assert ("infinite width" in a.reading) == (d.expected.wide is not None)  # beside another prediction
+            assert ("infinite width" in a.reading) == (d.expected.wide is not None)  # next to another prediction
 
 
 # -- Remedies, measured ----------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def plain_loop(
     removals: dict[str, Callable[[nn.Sequential], torch.Tensor]],
     models: int = 100,
 ) -> dict[str, np.ndarray]:
-    """Falls of the largest fraction in so many models."""
+    """Falls of the largest fraction in this many models."""
     falls: dict[str, list[float]] = {name: [] for name in removals}
     with torch.no_grad():
         for _ in range(models):
@@ -88,7 +88,7 @@ def ranks(causes: tuple[Cause, ...]) -> dict[str, int]:
 def test_the_order_is_that_of_what_removing_each_does(
     build: Callable[[], nn.Sequential], x: torch.Tensor, first: str
 ) -> None:
-    """100 members and 250 models: where the loop is sure by 8 standard errors, members are by 5 of their own."""
+    """100 members and 250 models: where the loop is certain by 8 standard errors, members are by 5 of their own."""
     batches = collect(x, batch_size=251)
     members = source_of(build, batches)
     flow = trace_flow(members, batches, inits=20)
@@ -109,7 +109,7 @@ def test_the_order_is_that_of_what_removing_each_does(
 
 @pytest.mark.parametrize("build", [lambda: mlp(5, nn.ReLU, norm=True), lambda: mlp(4, nn.ReLU)])
 def test_effects_are_those_of_a_plain_loop(build: Callable[[], nn.Sequential]) -> None:
-    """Of the same law, other members: 8 standard errors of 20 and of 100, false alarm about 1e-6 with Student's t of
+    """The same networks, other members: 8 standard errors of 20 and of 100, false alarm about 1e-6 with Student's t of
     19 degrees of freedom."""
     d = fg.diagnose(build, RAW, inits=10, seconds=600, advice=False)
     data = next(c for c in d.causes if c.kind == "data")

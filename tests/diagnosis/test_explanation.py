@@ -275,7 +275,7 @@ def test_healthy_models_have_no_cause():
 
 
 def test_fresh_initializations_are_rarely_called_unlike():
-    """A member of the ensemble itself, for a law with its weight at the ends: none of 25 (threshold 1e-4 each)."""
+    """A member of the ensemble, for a distribution with its weight at the ends: none of 25 (threshold 1e-4 each)."""
     for seed in range(25):
         e = explain_guess(relu(4, seed), points(100), inits=10)
         assert set(e.kinds) <= {"expected from architecture"}

@@ -23,7 +23,7 @@ def predicted(text: str = AFTER) -> Prediction:
 
 
 def drawn(p: Prediction, inits: int, seed: int) -> Measurement:
-    """What would be measured if the law were exact."""
+    """What would be measured if the distribution were exact."""
     return Measurement(EmpiricalGuesses(p.guesses.sample(inits, seed=seed), POINTS, seed), layers=())
 
 

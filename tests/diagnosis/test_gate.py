@@ -1,4 +1,4 @@
-"""The gate: passes, fails with an explanation, and says when it is not sure."""
+"""The gate: passes, fails with an explanation, and says when it is not certain."""
 
 import math
 import subprocess
@@ -86,7 +86,7 @@ def test_bad_shares_are_refused(share: object):
 
 
 class _Networks:
-    """As many members of the law of γ as a gate asks for, always the same first ones: logits, guesses, γ."""
+    """As many members of the distribution of γ as a gate asks for, always the same first ones: logits, guesses, γ."""
 
     def __init__(self, gamma: float, classes: int, seed: int) -> None:
         rng, self.points = np.random.default_rng(seed), 60
@@ -124,7 +124,7 @@ def test_repeated_looks_do_not_make_it_sure_of_what_is_not_so(
         wrong["share"] += gate.check("dense", BLOB, max_share=truth).sure
     most = stats.binom.isf(1e-6, count, 0.05)
     assert max(wrong.values()) <= most
-    assert max(wrong.values()) > 0  # it is sure at times
+    assert max(wrong.values()) > 0  # it is certain at times
 
 
 def test_more_networks_are_drawn_only_where_the_interval_holds_the_limit():

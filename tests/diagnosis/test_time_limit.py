@@ -15,7 +15,7 @@ from firstguess.diagnosis import sentences
 
 
 class Slow(nn.Module):
-    """So many seconds for a point, whatever the weights."""
+    """This many seconds for a point, whatever the weights."""
 
     def __init__(self, a_point: float) -> None:
         super().__init__()

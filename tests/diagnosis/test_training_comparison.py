@@ -1,4 +1,4 @@
-"""Predicted training beside real training: numbers by a plain loop, false alarms, refusals, words."""
+"""Predicted training compared with real training: numbers by a plain loop, false alarms, refusals, words."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ OPTIONS = {"data": DATA, "lr": 0.01, "steps": 100, "width": 100}
 
 
 def as_trained(t, *, steps=None, shift=0.0, **changes):
-    """A result of training with the curves of a prediction: what the same law looks like in the other hands."""
+    """A result of training with the curves of a prediction: the same distribution in other hands."""
     keep = np.arange(len(t.steps)) if steps is None else np.flatnonzero(np.isin(t.steps, steps))
 
     def cut(curve):
@@ -142,7 +142,7 @@ def test_chance_is_that_of_all_deals():
 
 
 def alarms(trials, level, seed):
-    """How often networks of one law are said to disagree: shares that fall at a pace of their own, skewed and tied."""
+    """How often equal networks are said to disagree: shares that fall at a pace of their own, skewed and tied."""
     rng = np.random.default_rng(seed)
     steps = np.arange(12)
 
@@ -171,7 +171,7 @@ def test_false_alarms_are_as_many_as_stated():
 
 
 def test_the_same_law_agrees_and_another_does_not(pair):
-    """That three pairs of one law all disagree at 1 % has a chance of 1e-6."""
+    """That three pairs of one distribution all disagree at 1 % has a chance of 1e-6."""
     t, r = pair
     again = [
         [fg.predict_training(NET, **OPTIONS, draws=40, seed=seed + k, trust=False) for k in (0, 1)] for seed in (20, 30)

@@ -84,7 +84,7 @@ def test_logits_that_are_not_gaussian_get_the_word_of_their_guesses() -> None:
     st.integers(0, 2**31),
 )
 def test_no_word_contradicts_the_fractions(classes: int, bends: list[float], gamma: float, seed: int) -> None:
-    """Any fractions, whatever γ was measured: the word is that of the law with the same average largest fraction."""
+    """Any shares, whatever γ was measured: the word is that of the γ with the same average largest fraction."""
     points = 1000
     rows = np.random.default_rng(seed).dirichlet(np.ones(classes), size=len(bends))
     rows = (rows / rows.max(axis=1, keepdims=True)) ** np.exp(bends)[:, None]

@@ -83,7 +83,7 @@ def test_a_table_of_a_study_has_both_names(tmp_path: Path) -> None:
 
 
 def test_a_negative_estimate_is_explained() -> None:
-    """Every x beside its −x: all means over the data are exactly 0, less than n independent points have."""
+    """Every x next to its −x: all means over the data are exactly 0, less than n independent points have."""
     x = torch.randn(50, 20, generator=torch.Generator().manual_seed(0))
     m = fg.measure(lambda: nn.Linear(20, 3, bias=False), torch.cat([x, -x]), inits=4)
     assert m.gamma[-1] == pytest.approx(-1 / 100, rel=1e-6)

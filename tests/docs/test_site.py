@@ -161,7 +161,7 @@ def test_github_markdown_is_understood() -> None:
 
 
 def test_readme_of_a_package_index_has_no_dead_ends() -> None:
-    """Where README is rendered alone there are no files beside it: no pictures, no relative links."""
+    """Where README is rendered alone there are no files next to it: no pictures, no relative links."""
     pytest.importorskip("hatch_fancy_pypi_readme", reason="`make setup` installs it")
     command = [sys.executable, "-m", "hatchling", "metadata", "readme"]
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -231,7 +231,7 @@ def test_an_exception_in_a_thread_reaches_the_caller_and_restores_threads() -> N
     ],
 )
 def test_wide_networks_agree_with_the_closed_form(source: str) -> None:
-    """γ of the output's law at width 400: within 5 standard errors (false alarm 6e-7 a number) and 2 % for width."""
+    """γ of the output at width 400: within 5 standard errors (false alarm 6e-7 a number) and 2 % for width."""
     network = Network.parse(source, classes=10)
     members = DescriptionEngine(network, blob(500, 400), width=400, reduce=False).run(0, 200)
     for place, layer in enumerate(predict(network).layers):

@@ -1,4 +1,4 @@
-"""The exact reductions leave the law of everything unchanged.
+"""The exact reductions leave the distribution of everything unchanged.
 
 Each test compares two ensembles, with and without a reduction, of other random numbers. Two-sample Kolmogorov–Smirnov
 at p < 1e-7 and differences of means at 5.5 standard errors (4e-8): with fewer than 25 looks a case, a false alarm in

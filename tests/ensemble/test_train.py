@@ -1,4 +1,4 @@
-"""`fg.train` of descriptions: every member is a plain torch loop over `build`, whatever is trained beside it."""
+"""`fg.train` of descriptions: every member is a plain torch loop over `build`, whatever is trained next to it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_two_classes_and_float32() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("group", [1, 2, 5])
 def test_members_depend_on_seed_and_number_only(threads: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is trained beside them, but for rounding; the same group gives the same bits."""
+    """Whatever is trained next to them, but for rounding; the same group gives the same bits."""
     net = "dense(bias_var=0.1) > layernorm > relu > residual[relu > dense] > batchnorm > tanh > dense"
     options: dict[str, Any] = {"data": points(), "width": 11, "lr": 0.02, "batch": 13, "steps": 40}
     r = fg.train(net, inits=5, threads=1, **options)

@@ -123,7 +123,7 @@ def test_all_diverge_and_it_ends(tmp_path: Path) -> None:
 
 
 def same(one: fg.TrainedMembers, other: fg.TrainedMembers) -> None:
-    """But for rounding, which depends on what a member is trained beside."""
+    """But for rounding, which depends on what a member is trained next to."""
     assert one.members == other.members
     close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
     close(one.shares, other.shares)

@@ -190,7 +190,7 @@ def test_every_kind_without_a_phase_diagram_says_why():
 
 
 def test_bars_of_many_classes_are_the_average_shares():
-    """Quick ones against those of the law itself."""
+    """Quick ones against those of the distribution itself."""
     seen = see(Choice("plain", "relu", 4, classes=10))
     law = seen.prediction.guesses
     page = panels.live(seen)

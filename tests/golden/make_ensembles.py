@@ -1,8 +1,8 @@
 """Writes ensembles.json: three initializations each of forty descriptions, as a hash of every bit that comes out.
 
 A hash can only be compared where libraries and processor are those it was made with (`inside.machine`): another
-processor adds float32 numbers in another order. Everywhere else the test compares the plain numbers beside it, to 1e-5
-of a layer's mean square, and guesses up to one point of a class. Written anew, with the reason in the commit, by
+processor adds float32 numbers in another order. Everywhere else the test compares the plain numbers next to it, to 1e-5
+of a layer's mean square, and guesses up to one point of a class. Written again, with the reason in the commit, by
 
     python tests/golden/make_ensembles.py
 """

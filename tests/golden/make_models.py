@@ -1,4 +1,4 @@
-"""docs/models.md: models and data as people have them, firstguess beside a plain loop (tests/any_models.py has both).
+"""docs/models.md: models and data as people have, firstguess compared with a plain loop (tests/any_models.py has both).
 
     python tests/golden/make_models.py [--inits 200] [--engine ray --address auto]
 

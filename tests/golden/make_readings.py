@@ -2,7 +2,7 @@
 
 These are not true values (tests against mpmath and simulations are elsewhere) but what the code said on the day they
 were written, so that moving code about can be seen to change nothing. A change that is meant to change numbers writes
-them anew and says why:
+them again and says why:
 
     python tests/golden/make_readings.py [--only TEXT]
 

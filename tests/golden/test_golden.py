@@ -1,6 +1,6 @@
-"""Nothing changed: readings, ensembles, refusals and printed pages are those that are stored beside this file.
+"""Nothing changed: readings, ensembles, refusals and printed pages are those that are stored next to this file.
 
-Each file is written anew by its script (`python tests/golden/make_….py`), in a commit that says why numbers or words
+Each file is written again by its script (`python tests/golden/make_….py`), in a commit that says why numbers or words
 should change. On the machine that made them (`inside.machine`: libraries and processor) numbers agree to
 
 - 1e-12: the closed form, and covariances by the diagonal;

@@ -1,4 +1,4 @@
-"""The coordinate check: sizes over width and first steps, beside a plain loop and what is known on paper."""
+"""The coordinate check: sizes over width and first steps, compared with a plain loop and what is known on paper."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Shift(nn.Module):
 
 
 class Uniform(nn.Module):
-    """As Biases, of another law, in convolutions."""
+    """As Biases, of another distribution, in convolutions."""
 
     def __init__(self, std: float = 1.0) -> None:
         super().__init__()

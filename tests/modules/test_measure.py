@@ -33,7 +33,7 @@ TEXT = "dense(weight_var=2) > relu > dense(weight_var=2)"
 
 @dataclass
 class FakeEngine:
-    """Members of a known law; each depends on its number only."""
+    """Members of a known distribution; each depends on its number only."""
 
     gamma: float = 1.0
     classes: int = 2

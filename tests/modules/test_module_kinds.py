@@ -176,7 +176,7 @@ def test_types(dtype: torch.dtype) -> None:
     assert np.isfinite(own.stats).all()
     plain = ModuleEngine(mlp(), data).run(0, 400)
     cast = ModuleEngine(mlp(), data, dtype=dtype).run(0, 400)
-    # Other draws with the same law: mean SPREAD within 6 standard errors (1 in 5e8)
+    # Other draws with the same distribution: mean SPREAD within 6 standard errors (1 in 5e8)
     one, two = plain.stats[:, 4, SPREAD], cast.stats[:, 4, SPREAD]
     assert abs(one.mean() - two.mean()) < 6 * math.hypot(one.std(), two.std()) / 20
 

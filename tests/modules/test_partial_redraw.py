@@ -215,7 +215,7 @@ def test_gradients_of_a_trained_model() -> None:
 
 
 def test_a_head_that_its_owner_drew_in_another_way() -> None:
-    """Another scale and a zero bias: drawn at that scale, and not sure. Without the bias nobody could tell."""
+    """Another scale and a zero bias: drawn at that scale, and not certain. Without the bias nobody could tell."""
     model = fine_tuned()
     nn.init.normal_(model[4].weight, std=0.5)
     nn.init.zeros_(model[4].bias)

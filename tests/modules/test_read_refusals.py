@@ -1,4 +1,4 @@
-"""What looks like a known structure and is not: refused with a reason, beside its neighbours that are still read."""
+"""What looks like a known structure and is not: refused with a reason, next to its neighbours that are still read."""
 
 from __future__ import annotations
 

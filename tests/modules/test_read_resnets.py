@@ -175,7 +175,7 @@ def test_a_branch_minus_its_input():
 def test_predictions_agree_with_the_model_itself(block):
     """Outputs of 30 real networks, independent pixels. The closed form takes positions for alike and independent.
 
-    Neither holds at borders and where windows overlap: γ of the output is found within a factor of 1.5, beside its
+    Neither holds at borders and where windows overlap: γ of the output is found within a factor of 1.5, next to its
     error of sampling: 6.2 standard errors of 30 networks, false alarm below 1e-6 (Student's t, 29 degrees of freedom).
     """
     x = torch.randn(96, 3, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -165,7 +165,7 @@ def test_the_description_predicts_what_the_model_does(make):
 
     False alarms: |z| > 5.3 has 1.2e-7, times 4 layers. Finite width N: center and spread of a layer are means over N
     nodes of the layer before, whose relative variance is at most 5/N for ReLU (Var φ²/E²[φ²] = 5), and so is the
-    relative second-order shift of their averages: 5 l/N of γ after l hidden layers is allowed, beside the (1 + γ)/n of
+    relative second-order shift of their averages: 5 l/N of γ after l hidden layers is allowed, next to the (1 + γ)/n of
     `fg.compare` for n points (which also holds what is random in the data: their own mean has γ = ±√(2/d)/n).
     """
     blocks = []

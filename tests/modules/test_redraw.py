@@ -226,7 +226,7 @@ def test_weight_norm_keeps_the_law_of_the_plain_weight() -> None:
 @pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
 @pytest.mark.parametrize("forward_first", [False, True])
 def test_norms_by_hooks(norm, forward_first: bool) -> None:
-    """Weights have the law of the plain module's, those of a spectral norm the norm 1; an instance is not changed."""
+    """Weights are distributed as the plain module's, those of a spectral norm the norm 1; the instance stays."""
     model = nn.Sequential(norm(nn.Linear(64, 80)), nn.ReLU(), nn.Linear(80, 4))
     x = torch.randn(100, 64)
     if forward_first:

@@ -134,7 +134,7 @@ def test_batchnorm_sees_all_training_points_and_keeps_its_running_statistics():
 
 
 def test_dropout_is_on_in_training_and_a_member_s_own():
-    """A member's numbers are the same whoever is trained beside it; the loss without dropout is another one."""
+    """A member's numbers are the same whoever is trained next to it; the loss without dropout is another one."""
     make = partial(Net, dropout=0.5)
     options = {"data": (X, Y), "optimizer": "adam", "lr": 0.05, "batch": BATCH, "steps": STEPS}
     many, few = fg.train(make, inits=4, **options), fg.train(make, inits=2, **options)

@@ -24,7 +24,7 @@ def panel(place: str, depth: int, *, stretched: float = 1.0, covered: bool = Tru
 
 
 def test_the_verdict_is_that_of_the_panels() -> None:
-    """Drawn from the law itself |z| ≤ 3 but for 1 in 370, with a fixed seed; 1.3 of the spread is 8 standard errors."""
+    """Drawn from the prediction |z| ≤ 3 but for 1 in 370, with a fixed seed; 1.3 of the spread is 8 standard errors."""
     good = [panel("no norm", 1), panel("LayerNorm after", 20)]
     found = b9.judge(good)
     assert found.verdict == "holds"

@@ -103,7 +103,7 @@ def test_what_sequences_share_is_gone() -> None:
 
 @pytest.mark.parametrize("part", shared.PARTS)
 def test_networks_of_b3_have_one_shift(part: float) -> None:
-    """z² = D·v_e/q with q in front of the last norm, whatever is shared."""
+    """z² = D·v_e/q with q before the last norm, whatever is shared."""
     net = shared.own_network(part, 64, 50)
     body = Network(net.layers[:-2], 50)
     k = token_covariances(body, drawing.different_tokens(2, 4), width=64).k

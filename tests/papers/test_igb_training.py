@@ -72,7 +72,7 @@ def test_hand_overs_are_counted_until_divergence() -> None:
     assert hand_overs(gaps).tolist() == [3, 1, 0, 0]
 
 
-# -- Curves anew
+# -- Curves again
 
 
 def test_hand_overs_and_recalls_are_those_of_a_plain_loop(tmp_path: Path) -> None:

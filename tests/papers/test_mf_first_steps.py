@@ -149,7 +149,7 @@ def test_unequal_gradients_can_speak_for_and_against() -> None:
 
 
 def _search(good: int, regret: float) -> mf_first_steps.Search:
-    """So many of six rates end at 0.9, the rest at 0.5; the early favourite loses `regret`."""
+    """This many of six rates end at 0.9, the rest at 0.5; the early favourite loses `regret`."""
     end = np.full((12, 6), 0.5)
     end[:, :good] = 0.9
     end += np.linspace(-0.01, 0.01, 12)[:, None]

@@ -49,7 +49,7 @@ def test_lazy_steps_are_the_golden_ones() -> None:
 
 
 def _motion(move: float, turn: float, networks: int = 12) -> Motion:
-    """Offsets that fall as e^(−t/move), and a signal that grows as 1 − e^(−t/turn), beside noise that stays."""
+    """Offsets that fall as e^(−t/move), and a signal that grows as 1 − e^(−t/turn), next to noise that stays."""
     rng = np.random.default_rng(3)
     steps, y = np.arange(0, 400, 2), np.arange(40) % 2
     noise = rng.standard_normal((networks, 1, 40))

@@ -466,7 +466,7 @@ def test_a_quantity_that_would_be_hidden_is_refused(tmp_path: Path) -> None:
         toy.function(Run(toy, quick=True, store=Store(tmp_path)))
 
 
-# -- Sampling goes on where a verdict is open
+# -- Sampling continues where a verdict is open
 
 
 def _sampled(mean: float, **asked: Any) -> Item:

@@ -110,7 +110,7 @@ def test_the_pieces_of_one_item_are_spread(tmp_path: Path, monkeypatch: pytest.M
     alone = run_item(MEASURES, tmp_path / "b", quick=True)
     assert found.entries == alone.entries
     one, two = (sorted(p.name for p in (tmp_path / n / "quick/beyond/measures/pieces").iterdir()) for n in "ab")
-    assert one == two  # the same addresses: each can go on with what the other has kept
+    assert one == two  # the same addresses: each can continue with what the other has kept
     most.clear()
     (again,) = execute.run_items([MEASURES], tmp_path / "a", engine="local", quick=True)
     assert (again.entries, most) == (found.entries, [])

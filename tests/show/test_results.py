@@ -202,7 +202,7 @@ def test_a_result_of_a_long_name_has_a_short_repr_too() -> None:
 
 
 def test_a_law_that_was_drawn_is_not_called_measured() -> None:
-    """A kernel's law is counted over draws: no network was run."""
+    """A kernel's distribution is counted over draws: no network was run."""
     assert "measured" not in json.dumps(kernel().guesses.plot().to_dict())
 
 

@@ -68,7 +68,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path
     marks.mkdir()
     thing = DiesOnLoading(str(marks), times)
     s = fg.study("a", fg.grid(seed=range(3)), lambda p: numbers(p) | {"times": thing.times}, store=tmp_path / "runs")
-    if times > 2:  # nothing can start here: that is said, and does not go on for ever
+    if times > 2:  # nothing can start here: that is said, and does not continue for ever
         with pytest.raises(fg.FirstguessError, match="a worker process that starts"):
             s.run(workers=1)
         return

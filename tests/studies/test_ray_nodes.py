@@ -85,7 +85,7 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_finished(tmp_path: Path)
     finished = len(list((store / "tasks").rglob("*.parquet")))
     assert finished < 6
     grid = fg.grid(seed=range(6), marks=[str(marks)], seconds=[1.0])
-    s = fg.study("a", grid, slow, store=store).run(workers=2)  # another engine goes on with it
+    s = fg.study("a", grid, slow, store=store).run(workers=2)  # another engine continues with it
     assert s.ran is not None
     assert (s.ran.found, s.ran.done) == (finished, 6 - finished)
     assert s.table()["mean"].to_pylist() == [numbers(p)["mean"] for p in grid]

@@ -1,4 +1,4 @@
-"""How long the bias lasts, in closed form, beside the kernel's own descent on blobs and a brute-force simulation."""
+"""How long the bias lasts, in closed form, compared with the kernel's descent and a brute-force simulation."""
 
 import numpy as np
 import pytest

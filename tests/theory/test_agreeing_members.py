@@ -23,7 +23,7 @@ def agreeing(largest: float, inits: int, classes: int) -> EmpiricalGuesses:
 @pytest.mark.parametrize(("largest", "classes"), [(1.0, 2), (1.0, 10), (0.97, 10)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_coverage_is_exact(inits: int, largest: float, classes: int, level: float) -> None:
-    """A law with a share p of members elsewhere, as far as can be: the truth is missed only with chance (1 − p)^R, the
+    """A distribution with a share p of members elsewhere, at most: the truth is missed only with chance (1 − p)^R, the
     chance to see none of them, wherever that is at most half of 1 − level; and the interval is no wider than needed."""
     low, high = agreeing(largest, inits, classes).interval("expected_max", level=level)
     assert low < largest <= high

@@ -133,7 +133,7 @@ def test_wide_chain_is_the_closed_form() -> None:
 
 
 def test_compared_by_guesses() -> None:
-    """A finite-size prediction beside networks of that width: it agrees where infinite width does not."""
+    """A finite-size prediction compared with networks of that width: it agrees where infinite width does not."""
     text = "5 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
     m = measured(text, 30, 50, 300, 400)
     finite = fg.compare(fg.predict(text, width=30, inputs=fg.Inputs(dimension=50)), m)

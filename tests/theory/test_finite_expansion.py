@@ -43,7 +43,7 @@ def test_golden_layernorm_after() -> None:
 
 
 def test_golden_without_norm() -> None:
-    """theory.md (45), L2 N100 d300; the variance between networks by the law that comes out; its table."""
+    """theory.md (45), L2 N100 d300; the variance between networks by the distribution that comes out; its table."""
     text = NONE.format(2)
     e, v = state(text, 100, 300)
     assert abs(e - 0.49704621) < 1e-8

@@ -18,7 +18,7 @@ LAWS = ("normal", "uniform", "rademacher", "laplace", "student(5)", "orthogonal"
 @pytest.mark.parametrize("init", LAWS)
 @pytest.mark.parametrize("nodes", [7, 30])
 def test_variance_and_fourth_moment(init: str, nodes: int) -> None:
-    """Var W = weight_var/fan-in, and the fourth moment of the law."""
+    """Var W = weight_var/fan-in, and the fourth moment of the distribution."""
     w = draw_weights(np.random.default_rng(3), init, 2.0, 400, 20, nodes).astype(float) * math.sqrt(20 / 2.0)
     per_network = (w**2).mean(axis=(1, 2))
     error = max(float(per_network.std()) / math.sqrt(400), 1e-6)
@@ -59,7 +59,7 @@ def _weights(rng: np.random.Generator, init: str, fan_in: int, units: int, varia
 
 @pytest.mark.parametrize("init", ["uniform", "rademacher"])
 def test_narrow_networks(init: str) -> None:
-    """Width 12, where the law of the weights shows: by its variance, 3000 networks."""
+    """Width 12, where the distribution of the weights shows: by its variance, 3000 networks."""
     text = f"3 x [dense(weight_var=2, init={init}) > relu] > dense(weight_var=2, init={init})"
     few = sample_points(fg.Network.parse(text), fg.Inputs(dimension=8), 12, networks=1500)
     g = real_networks(np.random.default_rng(9), init, 3000, 12, 8, 200)

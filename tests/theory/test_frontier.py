@@ -25,7 +25,7 @@ def test_marks_are_what_their_networks_are(net: fg.Network) -> None:
             assert mark.gamma == pytest.approx(float(p.gamma[-1]), abs=1e-12)
             assert (1 + mark.gamma) * mark.gradients == pytest.approx(mark.nonlinearity)
             # the same by the layers' own factors: a signal of constant size has both gradients as they are
-            # (and biases of the first layer take their part off)
+            # (and biases of the first layer subtract their part)
             size = math.exp(p.log_q[0] - p.log_q[-1]) / (1 + p.gamma[0])
             assert mark.gradients == pytest.approx(float(np.prod(p.gradient_growth)) * size, rel=1e-6)
     for mark in f.reached:

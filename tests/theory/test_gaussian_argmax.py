@@ -67,7 +67,7 @@ def test_moments_against_plain_simulation(classes, gamma):
     agree(guess[:, 0] == leader, Guesses(gamma, classes).expected_max())
 
 
-# -- The law of many classes ---------------------------------------------------------------------------------------
+# -- The distribution of many classes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [3, 10, 30])

@@ -1,4 +1,4 @@
-"""Counts one by one, for data sets too large to list them all: the same law as the list, at any size."""
+"""Counts one by one, for data sets too large to list them all: the same distribution as the list, at any size."""
 
 from __future__ import annotations
 

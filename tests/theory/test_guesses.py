@@ -1,4 +1,4 @@
-"""The law of guess fractions against closed forms, independent quadrature and plain simulation.
+"""The distribution of guess fractions against closed forms, independent quadrature and plain simulation.
 
 Random comparisons allow 5 standard errors (two-sided false alarm 5.7e-7 each). Seeds are arbitrary and fixed.
 """
@@ -214,7 +214,7 @@ def test_two_class_properties(gamma, points, levels):
     assert (distribution.quantile(cdf[clear]) <= g[clear] + 1e-9).all()  # the smallest fraction with that cdf
     back = distribution.quantile(g)
     kept = (back > 1e-300) if points is None else slice(None)  # smaller fractions than float64 has become 0
-    # near 1 fractions are 1e-16 apart and the law is steep: two of them up is as near as rounding comes
+    # near 1 fractions are 1e-16 apart and the distribution is steep: two of them up is as near as rounding comes
     up = np.nextafter(np.nextafter(back, 2.0), 2.0)
     assert (distribution.cdf(up) >= g - 1e-9)[kept].all()
     assert 0 <= distribution.var() <= 0.25 + 1e-12

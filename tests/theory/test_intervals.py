@@ -165,7 +165,7 @@ def test_intervals_make_sense_everywhere(classes: int, inits: int) -> None:
 
 
 def test_members_that_hardly_vary_are_known_well() -> None:
-    """Nothing of the law: each member gives 0.97 ± 0.001 to a class of its own; the interval is that of a mean."""
+    """No assumption: each member gives 0.97 ± 0.001 to a class of its own; the interval is that of a mean."""
     rng = np.random.default_rng(SEED)
     largest = 0.97 + 0.001 * rng.standard_normal(20)
     rows = np.full((20, 4), 0.0)

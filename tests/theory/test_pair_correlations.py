@@ -1,4 +1,4 @@
-"""The law of many classes where overlaps of pairs differ: traces, limits, plain NumPy networks."""
+"""The distribution of many classes where overlaps of pairs differ: traces, limits, plain NumPy networks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_spectrum_has_these_traces(spread: float, third: float) -> None:
 
 
 def test_strength() -> None:
-    """E A(c) at the strength that is found is the one asked for: pairs drawn anew."""
+    """E A(c) at the strength that is found is the one asked for: pairs drawn again."""
     shape = spectrum(0.07, 1.3, 0.05)
     e = strength(shape, 0.02, 10, 0.02)
     rng = np.random.default_rng(8)

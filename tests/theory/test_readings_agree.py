@@ -1,4 +1,4 @@
-"""The library's main test: on real data, the kernel reading and real networks show the same law of guesses."""
+"""The library's main test: on real data, the kernel reading and real networks show the same distribution of guesses."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_where_nodes_are_sampled(text: str, layers: int) -> None:
 
 
 def test_independent_points_have_the_moments_of_the_closed_form() -> None:
-    """Points without overlap: all pairs are alike, and the closed form's own nodes are another sample of the law."""
+    """Points without overlap: all pairs are alike, and the closed form's own nodes are another sample."""
     n = 48
     x = np.eye(n) * math.sqrt(n)
     text = "dense(weight_var=2) > relu > 2 x [residual(scale=0.7)[dense > relu > dense > layernorm] > relu] > dense"

@@ -120,7 +120,7 @@ def test_drawn_counts_follow_the_distribution() -> None:
     drawn = counts.draw(40, seed=1)
     np.testing.assert_allclose(drawn.sum(axis=1), 1.0)
     never = (drawn == 0.0).sum(axis=1)
-    # Given their sum, counts are a little less spread: 1 % beside 5.6 standard errors.
+    # Given their sum, counts are a little less spread: 1 % next to 5.6 standard errors.
     assert abs(never.mean() - support(counts)[1]) < 5.6 * never.std() / math.sqrt(40) + 30
     assert np.array_equal(counts.draw(3, seed=1), drawn[:3])
 

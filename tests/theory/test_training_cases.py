@@ -1,4 +1,4 @@
-"""Predicted training beside torch: weight decay, what diverges, which starts are kept, what is refused in a line."""
+"""Predicted training compared with torch: weight decay, divergence, which starts are kept, refusals."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_weight_decay_of_a_linear_network_is_torchs(classes, loss, batch):
     "network", [RELU, "dense(weight_var=2, frozen=true) > relu > dense(weight_var=2)"], ids=["both", "one frozen"]
 )
 def test_weight_decay_of_wide_networks(network, batch):
-    """Losses of 16 networks of width 1500 at the end, each beside its prediction from the same start: 8 standard errors
+    """Final losses of 16 networks of width 1500, each next to its prediction from the same start: 8 standard errors
     of the mean difference (false alarm 1e-6 by Student's t). Without decay the prediction is further off."""
     data = two_blobs(15, 8)
     x, y = data.x.astype(np.float32), np.array(data.y)

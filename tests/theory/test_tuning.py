@@ -162,9 +162,9 @@ FINITE = [fg.mlp(20), fg.residual_mlp(20), fg.mlp(20, "tanh"), fg.mlp(20, "gelu"
 @pytest.mark.slow
 @pytest.mark.parametrize("net", FINITE, ids=str)
 def test_finite_networks_have_it(net: fg.Network) -> None:
-    """Width 500, 30 initializations: γ and the gradients' factor a layer, in standard errors (5: 6e-7).
+    """Width 500, 30 initializations: γ and the gradients' factor per layer, in standard errors (5: 6e-7).
 
-    A term of first order in depth/width = 0.04 is left to either: 4 % of γ, 0.2 % of the factor a layer.
+    A term of first order in depth/width = 0.04 is left to either: 4 % of γ, 0.2 % of the factor per layer.
     """
     s = fg.tune(net, gamma=0.5)
     x = fg.data.blob(400, 500)

@@ -6,7 +6,7 @@
 `map` runs the tests on a copy of the checkout that notes which test enters which block, in subprocesses too. `run`
 draws mutants: a statement from each of `count` equal parts of src/firstguess, and one change in it (text, types and
 messages stay). The tests that enter its block run on a second copy, those of its room and the quickest first, until
-`--seconds` are used up; with more seconds the survivors go on. What survives is for a reader: a test is missing, or
+`--seconds` are used up; with more seconds the survivors continue. What survives is for a reader: a test is missing, or
 the change means nothing.
 """
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportUnusedExpression=false

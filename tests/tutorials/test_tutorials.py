@@ -98,7 +98,7 @@ def test_which_norm(seen: dict[str, tuple[str, dict[str, Any]]]) -> None:
     for foretold, measured, low, high in largest.values():
         assert abs(measured - foretold) < 3 * (high - low) / 2 + 0.02
     # "LayerNorm after is not even": 0.27 ± 0.01 here, 7 standard errors above 0.2, 13 above BatchNorm's; "where random
-    # data are biased, so are digits": 0.58 ± 0.03 beside 0.33 ± 0.02, 7. False alarms below 1e-11
+    # data are biased, so are digits": 0.58 ± 0.03 next to 0.33 ± 0.02, 7. False alarms below 1e-11
     assert largest[plain][1] > largest["batchnorm", "before"][1]
     assert largest["layernorm", "after"][1] > 0.2
     assert largest["layernorm", "after"][1] > largest["batchnorm", "after"][1]

@@ -242,7 +242,7 @@ def test_transformers_numbers_go_through_its_log_and_early_evaluations_warn(tmp_
         assert ours[step]["firstguess/largest"] == largest
     history = [entry for entry in run.state.log_history if "firstguess/largest" in entry]
     assert [entry["step"] for entry in history] == seen.steps.tolist()
-    assert seen.points == 60  # 64 are asked for, and there are so many
+    assert seen.points == 60  # 64 are asked for, and there are this many
     early = seen.early
     run.evaluate()  # behind training: not the watch's affair
     assert watch.result.early == early

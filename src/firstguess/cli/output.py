@@ -28,7 +28,7 @@ Figure = Annotated[
 ]
 FIGURE_KINDS = (".png", ".svg", ".pdf", ".html")
 _READABLE = 14  # characters of a column that is wrapped
-_VALUES = 30  # characters of values beside their labels
+_VALUES = 30  # characters of values next to their labels
 
 
 def examples(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

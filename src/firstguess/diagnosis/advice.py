@@ -125,7 +125,7 @@ _KERNEL = 0.2  # of the time for advice, for one prediction
 _MILD = 0.1  # of the logarithm of a factor per layer: not worth a caution
 _STUDIED = 4.0  # members that it takes at least to study an edited model and to draw two of it
 _SLOW, _LEAST = ("tune", "centre the head"), 1.0  # remedies that compute before they offer, and seconds they need
-_UNEVEN, _ENOUGH = 5, 50  # labels: times as many, and so many at least
+_UNEVEN, _ENOUGH = 5, 50  # labels: times as many, and this many at least
 _JUDGED = 8  # initializations of a changed network, at least: of fewer a share has no error to speak of
 _DEEP = 5  # hidden layers from which "deep" is meant
 

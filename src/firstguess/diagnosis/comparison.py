@@ -95,7 +95,7 @@ def gamma_of(p: Prediction) -> float:
 
 
 LEVEL = 1e-3  # how often `agrees` is wrong about a theory that is right
-_SEED = 20240722  # of the draws that stand for the predicted law of max_c G_c: not one that a user would sample with
+_SEED = 20240722  # of the draws that stand for the predicted max_c G_c: not one that a user would sample with
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from firstguess.theory.prediction import Prediction
 
 # --------------------------------------------------------------------------------------------------------------
-# Whether a prediction is what was measured, in words that the numbers beside them never contradict.
+# Whether a prediction is what was measured, in words that the numbers next to them never contradict.
 
 Agreement = Literal["as measured", "close", "not as measured", "too few to tell"]
 
@@ -330,7 +330,7 @@ def at_own_size(
     return found, ""
 
 
-DRAWS = 2000  # of the kernel's law: its error is then small beside that of a hundred initializations
+DRAWS = 2000  # of the kernel's distribution: its error is then small next to that of a hundred initializations
 
 
 def expectation(

@@ -36,7 +36,7 @@ _READINGS = {"kernel reading": "predicted on your data", "closed form reading": 
 
 def start(d: Diagnosis) -> str:
     """The verdict in one sentence, with the one number that it follows."""
-    # On a border, the word that is sure: "at least biased, borderline deeply biased" is no "most of its inputs".
+    # On a border, the word that is certain: "at least biased, borderline deeply biased" is no "most of its inputs".
     sure = d.verdict.title.partition(",")[0].removeprefix("at least ").removeprefix("at most ")
     said = _STARTS[sure]
     if d.measurement is None or d.verdict.name in ("degenerate head", "broken"):

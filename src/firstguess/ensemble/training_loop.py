@@ -158,7 +158,7 @@ def member_store(folder: str | os.PathLike[str], **parts: Any) -> MemberStore:
 Values: TypeAlias = NDArray[Any]  # floating
 # observe(member, index of the look, logits of the training points (n, classes), of the held-out ones or None, norm of
 # the gradient that the next step takes: of the loss on its batch, without weight decay, over all trained parameters).
-# Logits that are not finite: the member has diverged, the others of its group go on.
+# Logits that are not finite: the member has diverged, the others of its group continue.
 Observe: TypeAlias = Callable[[int, int, Values, "Values | None", float], None]
 Progress: TypeAlias = Callable[[int, int], object]  # (steps done by all members, steps in all)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------------------
 # How many tokens one token attends to: the participation of soft-max weights with Gaussian logits, theory.md (26).
 
-_STEP = 0.25  # of v: exp(−eᵛ) is analytic up to π/2 beside the axis, so a trapezoid rule is exact to e^(−π²/_STEP)
+_STEP = 0.25  # of v: exp(−eᵛ) is analytic up to π/2 next to the axis, so a trapezoid rule is exact to e^(−π²/_STEP)
 _LARGEST = 40.0  # β beyond which weights are one token, to what matters here
 _GRID = 80  # values of β between which the renormalization is interpolated
 
@@ -241,7 +241,7 @@ def _tilted(k: Array, kappa: Array, heads: Heads, sides: tuple[Array, Array] | N
     """
     low, high = float(kappa.min()), float(kappa.max())
     reach = heads.tau * (high - low) * float(np.ptp(k))
-    # The sum of exponentials has no zero up to π/(τ·range of K) beside the axis, since the angles of its terms then
+    # The sum of exponentials has no zero up to π/(τ·range of K) next to the axis, since the angles of its terms then
     # differ by less than π: so the error of n units falls like e^(−n·asinh(2π/reach)).
     count = min(_MOST_NODES, math.ceil(_DIGITS / math.asinh(2.0 * math.pi / reach))) if reach > 1e-12 else 1
     angles = (np.arange(count) + 0.5) * math.pi / count

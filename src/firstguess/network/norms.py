@@ -247,7 +247,7 @@ class UnitNorm(Layer):
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Statistics over the data, or over batches of consecutive rows: what BatchNorm and its kin share (theory.md (11)).
+# Statistics over the data, or over batches of consecutive rows: what such norms share (theory.md (11)).
 
 _EPS = 1e-12  # of the squared mean: what is left of a unit that is the same on all points is rounding
 

@@ -32,7 +32,7 @@ class UnitPool(Layer):
     A kind derives from it and says what it makes of a window.
     """
 
-    reduce: ClassVar[str]  # "max" or "mean": a method of arrays, and the pool of torch
+    reduce: ClassVar[str]  # "max" or "mean": the name of an array's method, and the pool of torch
     size: int
     stride: int | None = None
     padding: int = 0

@@ -272,7 +272,7 @@ def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
 #
 # A Gaussian signal is three numbers. φ(u) + v is not Gaussian, and neither is what blocks after it make of it; but
 # every unit is still plain arithmetic on independent Gaussians, one per block. So the values of `_NODES` units on two
-# data points are propagated beside the three numbers: an activation needs means over units of x_a, x_a² and x_a x_b.
+# data points are propagated next to the three numbers: an activation needs means over units of x_a, x_a² and x_a x_b.
 # Units are a low-discrepancy sequence (Sobol, scrambled), the same in every call: measured against exact integrals,
 # moments are good to 2e-4 of E x² after one block and to 1e-3 after eight.
 

@@ -91,7 +91,7 @@ class Drive:
         self._open: dict[str, set[int]] = {}  # ensembles that have begun: the blocks that are missing
         self._given: dict[str, Task] = {}  # tasks under way
         self._dropped: set[str] = set()  # ensembles of which a block failed
-        self._alone: set[str] = set()  # jobs of calls that were lost: each goes on by itself
+        self._alone: set[str] = set()  # jobs of calls that were lost: each continues by itself
         self._size = 1  # jobs a call: as many as they are small
 
     def run_in(self, pool: Callable[[], Pool]) -> Ran:

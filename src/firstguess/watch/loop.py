@@ -137,7 +137,7 @@ class Watch(Shown):
         self._looks: list[Look] = []
         self._early: list[int] = []
         self._absorbed = math.inf
-        self._shift = 0  # added to steps, where their numbers began anew
+        self._shift = 0  # added to steps, where their numbers began again
         self._given = self._done = -1  # the latest step as it was given, and as it counts
         self._due = 0
         self._began = self._now = 0.0  # of the first and the latest call of `step`
@@ -279,7 +279,7 @@ class Watch(Shown):
         else:
             try:
                 look = self._eyes.look(step)
-            except Exception as error:  # of a user's model: his training goes on
+            except Exception as error:  # of a user's model: his training continues
                 self._blind = True
                 self._notes.append(f"looks ended at step {step}: {type(error).__name__}: {error}")
                 warnings.warn(f"firstguess.Watch: {self._notes[-1]}", RuntimeWarning, stacklevel=3)

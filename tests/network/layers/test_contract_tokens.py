@@ -139,7 +139,7 @@ def test_modules_and_ensembles_are_what_a_plain_forward_does(first: str, source:
 
 
 def drawn(net: Network, x: np.ndarray, width: int, groups: int) -> Array:
-    """K of the nodes before the output, of so many networks."""
+    """K of the nodes before the output, of this many networks."""
     found = []
     with torch.no_grad():
         for i in range(groups):

@@ -1,4 +1,4 @@
-"""GroupNorm over a few nodes: the law of sample correlations, against mpmath, drawn groups, and wide groups."""
+"""GroupNorm over a few nodes: the distribution of sample correlations, against mpmath, drawn and wide groups."""
 
 from __future__ import annotations
 

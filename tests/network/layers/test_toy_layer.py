@@ -1,6 +1,6 @@
 """The test of the house: a new layer is one class and one registration, in all readings; what it leaves out is refused.
 
-The toy is a LayerNorm under another name, written out anew, so every number it gives is known.
+The toy is a LayerNorm under another name, written out again, so every number it gives is known.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def test_compare_shows_both_sides_with_intervals() -> None:
 
 
 def test_compare_shows_what_is_allowed() -> None:
-    """As `fg.compare`, which does not hold (1 + γ)/n against γ: without it γ = 0 beside 0.002 ± 0.0001 looks wrong."""
+    """As `fg.compare`, which does not hold (1 + γ)/n against γ: without it γ = 0 next to 0.002 ± 0.0001 looks wrong."""
     prediction = fg.predict(fg.mlp(depth=3))
     seen = measurement(prediction)
     chart = compare_chart(prediction, seen)

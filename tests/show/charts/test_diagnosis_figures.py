@@ -21,7 +21,7 @@ from firstguess.show.charts import class_shares as law
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 
-# -- The law -----------------------------------------------------------------------------------------------------
+# -- The distribution --------------------------------------------------------------------------------------------------
 
 
 def test_law_of_two_classes_is_that_of_the_first() -> None:

@@ -1,4 +1,4 @@
-"""The law of the guesses as a chart: the law's own numbers, and in words what it shows."""
+"""The distribution of the guesses as a chart: the distribution's own numbers, and in words what it shows."""
 
 from __future__ import annotations
 

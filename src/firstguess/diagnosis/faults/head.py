@@ -233,7 +233,7 @@ def saturated(seen: Seen) -> Fault | None:
     """More than half of all values beyond 0.99 of the range."""
     x = seen.examination
     if seen.asker is not None and seen.doctor.has_learned:
-        return None  # it is sure because it knows
+        return None  # it is certain because it knows
     if seen.notable and x.now.probabilities and x.now.sure > _HALF:
         return seen.fault(
             "saturated outputs",

@@ -12,7 +12,7 @@ from firstguess.diagnosis.faults.asking import IGNORED
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.diagnosis.faults.patient import FaultRemark
 
-_MOST, _HALF, _EVEN = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share
+_MOST, _HALF, _EVEN = 0.85, 0.5, 4.0  # share of the largest class; or half, and this many times an even share
 _RARE = 0.05  # of labels that are 1, where several may be
 _RECALL = 0.6  # mean recall of a model that has learned the small classes
 

@@ -353,7 +353,7 @@ class Redraw:
                 parameter.fill_(value)
         try:
             call.run()
-        except Exception as error:  # a model's own initializer: the reading goes on without it, and says so
+        except Exception as error:  # a model's own initializer: the reading continues without it, and says so
             if call.given:
                 raise
             self.failures.append(Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name))

@@ -490,7 +490,7 @@ def gamma_panel(
     layers = gamma_by_depth.bands(scale)
     if points is not None:
         layers += [bar for name, g in gammas.items() for bar in _rooms(g, COLOURS[name], points, scale, x, y)]
-    for name, values in reversed(list(gammas.items())):  # dashes over solid lines, as in the law
+    for name, values in reversed(list(gammas.items())):  # dashes over solid lines, as in the distribution
         layers += gamma_by_depth.curve(values, name, COLOURS[name], DASHES[name], scale, x, y)
     if measured:
         layers += _intervals(measured, last - len(measured), x, y)

@@ -154,7 +154,7 @@ def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) ->
         ticks = [m * 10.0**k for k in range(low - 1, high + 2) for m in (1, 2, 5)]
     whole = bool((own == np.round(own)).all())
     if along == "x" and whole and 1 < len(own) <= 6 and (own[1:] / own[:-1]).min() > 1.3:
-        ticks = own.tolist()  # a handful of sizes: they are their own best labels
+        ticks = own.tolist()  # a few sizes: they are their own best labels
     return alt.Axis(values=ticks, labelExpr="datum.value >= 0.001 && datum.value < 1e5 ? format(datum.value, ',~g') : "
                     "format(datum.value, '.0e')")  # fmt: skip
 

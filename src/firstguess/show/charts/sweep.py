@@ -28,7 +28,7 @@ WORDS = {
 }
 _SHARES = ("largest", "expected_max", "over_90", "largest_start", "largest_end", "accuracy_end", "test_accuracy_end")
 _PANELS, _SERIES = 9, 14
-_FAR = 50.0  # a logarithmic axis, where the largest value is so many times the smallest
+_FAR = 50.0  # a logarithmic axis, where the largest value is this many times the smallest
 
 
 def study_chart(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from firstguess.base.text import percent, percents, spaced
 from firstguess.base.text import short as number
 
-__all__ = ["number", "percent", "percents", "spaced"]  # beside what is defined here
+__all__ = ["number", "percent", "percents", "spaced"]  # next to what is defined here
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart
 Row: TypeAlias = Mapping[str, Any]
@@ -25,7 +25,7 @@ Numbers: TypeAlias = Sequence[float] | NDArray[Any]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 DASHES = ([1, 0], [7, 4], [2, 3], [10, 3, 2, 3])  # beyond seven series colours repeat, with another dash
 INK, SOFT, FAINT = "#222222", "#5F5F5F", "#E4E4E4"
-PALE_BLUE = "#9CC7E3"  # fills beside the first colour
+PALE_BLUE = "#9CC7E3"  # fills next to the first colour
 
 # All of one width: a text measured where the figure is made fits where it is read. vl-convert brings Liberation Sans.
 _FONT = "Helvetica, Arial, Liberation Sans, sans-serif"

@@ -31,7 +31,7 @@ from firstguess.theory.kernel.tiles import Budget, Mapped, Pending, Stored, all_
 
 _UNITS = 16384  # without control variates the error of a covariance would be 1/√_UNITS = 0.8 % of the diagonal
 _AT_ONCE = 1024  # pairs of units ±u
-_BYTES_AT_ONCE = 24_000_000  # memory in larger pieces comes from the system anew each time, which is slow
+_BYTES_AT_ONCE = 24_000_000  # memory in larger pieces comes from the system again each time, which is slow
 _ENOUGH = 500.0  # effective directions from which on formulas do, to 1 or 2 parts in 500: no units are drawn
 _NO_TANGENT = "{}: the tangent kernel leaves out that node scales fluctuate"
 _PROBES = 256  # entries of the covariance whose error is followed

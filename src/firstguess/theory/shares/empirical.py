@@ -121,7 +121,7 @@ def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
         variance = shrunk**2 * part * _variance(curve, mean, rest) / inits + 2 * (mean / inits) ** 2 / (classes - 1)
         return _beta_cdf(t, shrunk * mean, 1.0 - shrunk * mean, variance)
 
-    # Members that put all into one class make T a count. Half a count beside it is what is below "at least this".
+    # Members that put all into one class make T a count. Half a count next to it is what is below "at least this".
     step = (1.0 / inits + 2.0 * math.sqrt(between) if classes == 2 else 1.0 / (inits * room)) / inits
     even = 0.5 * classes * math.log(classes) - 0.5 * (classes - 1) * math.log(2 * math.pi * inits)
     balanced = math.exp(min(even, 0.0))  # the chance that all classes lead as often, by Stirling
