@@ -55,7 +55,7 @@ def test_a_vmapped_call_leaves_nothing_behind(make: Callable[[], nn.Module]) -> 
     torch.manual_seed(0)
     model = make()
     assert fg.measure(model, X, inits=20).inits == 20
-    assert fg.explain_guess(model, X, seconds=4).points == 64
+    assert fg.explain_guess(model, X, seconds=60).points == 64
     assert fg.diagnose(model, X, seconds=6, inits=12).measurement.inits == 12
     assert model(X).shape == (64, 4)
 
@@ -78,7 +78,7 @@ class Graph(nn.Module):
 def test_a_whole_graph_is_explained(options: dict[str, float], shift: float) -> None:
     torch.manual_seed(0)
     model = Graph(**options)  # type: ignore[arg-type]
-    e = fg.explain_guess(model, X + shift, seconds=4)
+    e = fg.explain_guess(model, X + shift, seconds=60)
     assert e.points == 64
     assert e.fractions == pytest.approx((model(X + shift).argmax(1).bincount(minlength=4) / 64).tolist())
 
@@ -102,7 +102,7 @@ def test_ids_among_floats_are_not_centred(ids: int) -> None:
     x = torch.cat([torch.randint(0, 10, (200, ids), generator=stream).float(), torch.rand(200, 4, generator=stream)], 1)
     for seed in range(3):
         torch.manual_seed(seed)
-        assert fg.explain_guess(Categories(ids), x, seconds=3).points == 200
+        assert fg.explain_guess(Categories(ids), x, seconds=60).points == 200
 
 
 class Rand(nn.Module):
@@ -119,7 +119,7 @@ def test_of_one_model_nothing_is_expected(options: dict[str, float]) -> None:
     """Weights by torch.rand have no initializer that could draw them again."""
     torch.manual_seed(0)
     model = Rand(**options)  # type: ignore[arg-type]
-    told = str(fg.explain_guess(model, X + 3.0, seconds=3))
+    told = str(fg.explain_guess(model, X + 3.0, seconds=60))
     assert not re.search(r"100(\.0)? % of|of 1 init|± 0\b|expected from architecture", told)
     assert "a function that builds the model" in " ".join(told.split())
     assert "nan" not in str(fg.measure(model, X, inits=5))
