@@ -1,7 +1,7 @@
 """The zoo: every architecture of the installed transformers that can be shrunk, and of other packages, before training.
 
-    python benchmarks/zoo.py run [PATTERN]     one task a model, resumable: runs/zoo
-    python benchmarks/zoo.py write             docs/zoo.json, docs/zoo.md and the figure, from what has run
+    python benchmarks/zoo.py run [PATTERN] [ray]   one task a model, resumable, here or on Ray: runs/zoo
+    python benchmarks/zoo.py write                 docs/zoo.json, docs/zoo.md and the figure, from what has run
 
 Packages (zoo_packages.py) are visited where they are installed; they stand in no requirement of ours.
 """
@@ -54,10 +54,10 @@ def names() -> list[str]:
     return [name for turn in itertools.zip_longest(*groups.values()) for name in turn if name]
 
 
-def run(pattern: str = "*") -> None:
+def run(pattern: str = "*", engine: str = "local") -> None:
     """Visit what has not been visited."""
-    study = _study(pattern)
-    study.run(workers=1, seconds=_SECONDS, memory=8e9)
+    workers = {"workers": 1} if engine == "local" else {}
+    _study(pattern).run(engine=engine, seconds=_SECONDS, memory=8e9, **workers)
     collect(pattern)
 
 

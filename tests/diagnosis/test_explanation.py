@@ -497,3 +497,21 @@ def test_a_fault_of_a_trained_model_is_still_named() -> None:
     with torch.no_grad():
         model[4].bias[3] = 1e3
     assert explain_guess(model, digits()[0][:200], inits=5).kinds == ("head bias",)
+
+
+def test_a_model_that_is_not_drawn_again_is_not_compared_with_initializations() -> None:
+    """Its weights by `torch.rand`, of which no initializer is known: all "initializations" are this one model."""
+
+    class ByHand(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.rand(20, 5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + 3.0) @ self.w
+
+    torch.manual_seed(0)
+    said = " ".join(str(fg.explain_guess(ByHand(), torch.randn(100, 20), inits=20)).split())
+    assert "whether other initializations guess like this is not known" in said
+    assert "few initializations guess" not in said
+    assert "expected from architecture" not in said

@@ -45,6 +45,10 @@ PAIRS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
         lambda m, x: torch.softmax(m.u(x)[:, :2], 1)[:, 1],
         lambda m, x: m.u(x)[:, 1] - m.u(x)[:, 0],
     ),
+    "exp of a log-softmax": (
+        lambda m, x: torch.log_softmax(m.u(x)[:, :2], 1)[:, 1].exp(),
+        lambda m, x: m.u(x)[:, 1] - m.u(x)[:, 0],
+    ),
 }
 
 
@@ -57,6 +61,8 @@ def test_a_probability_is_decided_at_half(name: str) -> None:
     assert [f.kind for f in m.findings] == [FindingKind.PROBABILITIES]
     if name not in ("average", "stacked"):  # whose logit is not the sum of logits
         assert m.gamma[-1] == pytest.approx(other.gamma[-1], rel=1e-3)
+    drawn = [fg.measure(build(), X, inits=12).guesses.fractions for build in (probability, logit)]
+    assert np.abs(drawn[0] - drawn[1]).max() <= 1 / len(X)  # an instance, which runs in inference mode
     torch.manual_seed(3)
     one = probability()
     assert fg.explain_guess(one, X, seconds=60).fractions[1] == pytest.approx(

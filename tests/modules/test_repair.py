@@ -146,6 +146,20 @@ def test_a_trained_body_with_a_fresh_head_is_repaired_without_force() -> None:
     fg.repair(model, x, gamma=0.0, force=True)
 
 
+def test_a_fresh_head_on_a_trained_body_is_matched_to_the_prior_without_force() -> None:
+    x, model = torch.randn(300, 20), mlp(1, classes=2)
+    y = (torch.arange(300) < 30).long()
+    with torch.no_grad():
+        model[0].weight.add_(torch.randn(64, 1) @ torch.randn(1, 20))  # type: ignore[operator, arg-type]
+    m = fg.match_prior(model, (x, y))
+    assert cross_entropy(m.model, x, y) == pytest.approx(m.entropy, abs=0.01)
+    assert torch.equal(m.model[0].weight, model[0].weight)
+    with torch.no_grad():
+        model[-1].weight.add_(3.0 * torch.randn(2, 1) @ torch.randn(1, 64))  # type: ignore[operator, arg-type]
+    with pytest.raises(fg.InvalidInput, match=r"looks trained.*force=True"):
+        fg.match_prior(model, (x, y))
+
+
 def test_a_head_of_zeros_is_not_called_even() -> None:
     model = mlp()
     nn.init.zeros_(model[-1].weight)  # type: ignore[arg-type]

@@ -625,6 +625,48 @@ def test_a_collapse_without_an_optimizer_is_told_by_the_loss():
         collapsing(30.0, True, optimizer=None)
 
 
+def test_weights_that_blew_up_in_a_watched_training_are_not_called_never_initialized(monkeypatch: pytest.MonkeyPatch):
+    """Where time is short only the weights are looked at as they are now, up to 1e25: memory as it was found?"""
+    monkeypatch.setattr(loop, "_NAMING", 1e-6)
+    torch.manual_seed(5)
+    y = torch.arange(300) % 3
+    x = torch.randn(300, 12, generator=torch.Generator().manual_seed(4))
+    x[torch.arange(300), y] += 3.0
+    model = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 50.0)
+    watch = fg.Watch(model, (x, y), optimizer=optimizer, loss=nn.CrossEntropyLoss(), predict_seconds=0.0)
+    with pytest.warns(RuntimeWarning, match="learning rate too high: the loss rose"):
+        for k in range(40):
+            watch.step(k)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert watch.result.collapse is not None
+    assert watch.result.collapse.name == "learning rate too high"
+
+
+def test_a_collapse_that_ends_in_ties_is_still_said():
+    """Weight decay halves the weights at every step until logits are equal: even guesses then, and nothing learned."""
+    torch.manual_seed(5)
+    y = torch.arange(150) % 3
+    x = torch.randn(150, 12, generator=torch.Generator().manual_seed(1))
+    model = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, weight_decay=5.0)
+    watch = fg.Watch(model, (x, y), optimizer=optimizer, predict_seconds=0.0)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for k in range(250):
+            watch.step(k)
+            optimizer.zero_grad()
+            (0.0 * model(x).sum()).backward()
+            optimizer.step()
+        watch.finish()
+    assert any("of all guesses" in str(one.message) for one in heard)
+    assert watch.result.collapse is None
+    assert "until then outputs were one class: " in watch.result.finding
+    assert "the prediction took" not in str(watch.result)
+
+
 def test_a_calm_training_has_no_collapse():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -120,6 +120,8 @@ class Explanation(StoredRecord, Shown):
         from firstguess.diagnosis.faults.base import is_notable
 
         if is_notable(np.array(self.fractions), self.points):
+            if self.measurement is None:
+                return "no cause found: whether other initializations guess like this is not known"
             return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
         return "nothing to explain: no class gets a large part of the guesses, and no fault was seen"
 

@@ -295,7 +295,8 @@ Range: TypeAlias = "tuple[float, float] | None"  # what a number can be; None: n
 EPS = 1e-7  # probabilities this near 0 or 1 are that near, as logits
 _FREE = (-math.inf, math.inf)
 _ENDS: dict[str, Range] = {
-    **dict.fromkeys(("sigmoid", "_softmax", "_safe_softmax", "hardsigmoid"), (0.0, 1.0)),
+    **dict.fromkeys(("sigmoid", "softmax", "_softmax", "_safe_softmax", "hardsigmoid"), (0.0, 1.0)),
+    **dict.fromkeys(("log_softmax", "_log_softmax", "log_sigmoid", "log_sigmoid_forward"), (-math.inf, 0.0)),
     **dict.fromkeys(("tanh", "erf", "sin", "cos"), (-1.0, 1.0)),
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "convolution", "embedding"), _FREE),
     **dict.fromkeys(("linear", "matmul", "conv1d", "conv2d", "conv3d"), _FREE),  # whole in inference mode
@@ -340,6 +341,8 @@ class _Ranges(TorchDispatchMode):
             return None
         if name in _KEEPS:
             return min(low for low, _ in known), max(high for _, high in known)
+        if name == "exp":
+            return 0.0, max(math.exp(min(high, 700.0)) for _, high in known)
         if name in ("clamp", "hardtanh", "clamp_min", "relu"):
             given = (0.0,) if name == "relu" else (*args[1:], *kwargs.values())
             ends = [float(x) for x in given if isinstance(x, (int, float))]

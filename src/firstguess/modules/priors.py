@@ -27,6 +27,7 @@ from firstguess.modules.outputs import Pick, by_class, contrasts
 from firstguess.modules.repair import (
     LogitRows,
     check_instance,
+    has_fresh_head,
     logits_of,
     needed,
     needed_copy,
@@ -99,7 +100,8 @@ def match_prior(
     guesses have the prior's shares. Both at once is impossible: theory.md (36).
 
     Args:
-        model: An untrained model; one that looks trained is refused, unless `force=True`.
+        model: An untrained model, or a trained one with a fresh head; one whose head is trained too is refused, unless
+            `force=True`.
         data: Points and, for `prior="labels"`, their labels: all labels are counted, which reads a loader to its end.
         prior: "labels", or the shares of the classes, as a list; the loss is then that of labels drawn from it.
         mode: "loss" or "guesses".
@@ -113,11 +115,11 @@ def match_prior(
     """
     check_instance(model, "match_prior")
     checks.choice(mode, ("loss", "guesses"), "match_prior(mode)", "mode")
-    if not force:
-        refuse_trained(model, "match_prior")
     whole = load(data) if isinstance(data, str) else list(data) if isinstance(data, Iterator) else data
     taken = collect(whole, count(points, 2, "number of points", "match_prior(points)", "points=512"), seed=seed)
     batches = fed(model, taken, forward)
+    if not force:
+        refuse_trained(model, "match_prior", lambda: has_fresh_head(model, batches, logits, run, seed))
     fixed = model if in_place else needed_copy(model, "match_prior")
     keys = set(fixed.state_dict())
     before = logits_of(fixed, batches, pick=logits, mode=run)

@@ -266,11 +266,7 @@ def repair(
         model, collect(whole, count(points, 2, "number of points", "repair(points)", "points=512"), seed=seed), forward
     )
     if not force:
-        try:
-            refuse_trained(model, "repair")
-        except InvalidInput:
-            if how != "head" or not _has_fresh_head(model, batches, logits, mode, seed):
-                raise
+        refuse_trained(model, "repair", lambda: how == "head" and has_fresh_head(model, batches, logits, mode, seed))
     fixed = model if in_place else needed_copy(model, "repair")
     biases = {key: value.clone() for key, value in fixed.state_dict().items() if key.endswith("bias")}
     before, after, part, moved, notes = _moved(fixed, batches, logits, how=how, gamma=gamma, mode=mode)
@@ -317,7 +313,7 @@ def again(model: nn.Module, repaired: dict[str, Any], batches: Sequence[Batch], 
         _moved(model, batches, pick, **{name: repaired[name] for name in ("how", "gamma", "mode")})
 
 
-def _has_fresh_head(model: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode, seed: int) -> bool:
+def has_fresh_head(model: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode, seed: int) -> bool:
     """Whether the head is drawn where `fg.measure` keeps what looks trained: fine-tuning moves only its bias."""
     head = logits_of(model, batches[:1], pick=pick, mode=mode).head
     own = None if head is None else getattr(head.module, "weight", None)
@@ -434,10 +430,10 @@ def needed_copy(model: nn.Module, where: str) -> nn.Module:
     return found
 
 
-def refuse_trained(model: nn.Module, where: str) -> None:
-    """Raise where a weight looks trained: its bias is then no accident of the draw."""
+def refuse_trained(model: nn.Module, where: str, allowed: Callable[[], bool]) -> None:
+    """Raise where a weight looks trained: its bias is then no accident of the draw; unless this is `allowed`."""
     for name, value in unwrapped(model).named_parameters():
-        if score(value) > TRAINED:
+        if score(value) > TRAINED and not allowed():
             raise InvalidInput(
                 "an untrained model",
                 got=f"{name} looks trained",

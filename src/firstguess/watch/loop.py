@@ -314,8 +314,11 @@ class Watch(Shown):
         except Exception as error:  # of a user's model, which cannot be copied
             self._notes.append(f"why outputs collapsed was not asked: {type(error).__name__}: {error}")
             found = ()
-        # Without an optimizer nobody could ask for its rate; a loss that rose tells.
-        if found and not (collapse.loss and self._predictor.object is None and is_symptom(found[0].name)):
+        # Without an optimizer nobody could ask for its rate; a loss that rose tells. Nor were weights as memory was
+        # found: the first look would have said so.
+        told = bool(found) and is_symptom(found[0].name)
+        told = told and (self._predictor.object is None or found[0].name == "weights never initialized")
+        if found and not (collapse.loss and told):
             self._named = found[0].name, found[0].words
         self._naming = time.perf_counter() - began
         self._began += self._naming

@@ -265,8 +265,8 @@ class WatchedTraining(Followed, Record, Shown):
 
     @property
     def full_cost(self) -> Cost:
-        """`cost`, with the time of the prediction."""
-        return replace(self.cost, predicting=self.prediction.seconds)
+        """`cost`, with the time of the prediction, where one was tried."""
+        return replace(self.cost, predicting=self.prediction.seconds if self.predicted or self.unpredicted else 0.0)
 
     @property
     def unpredicted(self) -> str:
@@ -381,7 +381,8 @@ class WatchedTraining(Followed, Record, Shown):
         if at == 0.0:
             return f"hardly any bias to absorb: {start} at the start{again}{broken}"
         if math.isfinite(at):
-            return f"the starting bias, {start}, was absorbed at step {reached(at)}{again}{broken}"
+            held = f"; until then outputs were one class: {self.named[0]}" if self.named[0] else ""
+            return f"the starting bias, {start}, was absorbed at step {reached(at)}{again}{held}{broken}"
         if last is first:
             return f"the network starts with {start}{broken}"
         now = self.name(int(np.argmax(last.shares)))
