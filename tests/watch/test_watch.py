@@ -635,12 +635,16 @@ def test_weights_that_blew_up_in_a_watched_training_are_not_called_never_initial
     model = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
     optimizer = torch.optim.SGD(model.parameters(), 50.0)
     watch = fg.Watch(model, (x, y), optimizer=optimizer, loss=nn.CrossEntropyLoss(), predict_seconds=0.0)
-    with pytest.warns(RuntimeWarning, match="learning rate too high: the loss rose"):
+
+    def train() -> None:
         for k in range(40):
             watch.step(k)
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
+
+    with pytest.warns(RuntimeWarning, match="learning rate too high: the loss rose"):
+        train()
     assert watch.result.collapse is not None
     assert watch.result.collapse.name == "learning rate too high"
 
