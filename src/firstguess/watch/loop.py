@@ -314,12 +314,12 @@ class Watch(Shown):
         except Exception as error:  # of a user's model, which cannot be copied
             self._notes.append(f"why outputs collapsed was not asked: {type(error).__name__}: {error}")
             found = ()
-        # Without an optimizer nobody could ask for its rate; a loss that rose tells. Nor were weights as memory was
-        # found: the first look would have said so.
-        told = bool(found) and is_symptom(found[0].name)
-        told = told and (self._predictor.object is None or found[0].name == "weights never initialized")
-        if found and not (collapse.loss and told):
-            self._named = found[0].name, found[0].words
+        if found:
+            # Without an optimizer nobody could ask for its rate; a loss that rose tells. Nor were weights as memory was
+            # found: the first look would have said so.
+            name, asked = found[0].name, self._predictor.object is not None
+            if not (collapse.loss and is_symptom(name) and (not asked or name == "weights never initialized")):
+                self._named = name, found[0].words
         self._naming = time.perf_counter() - began
         self._began += self._naming
         self._ended_first += self._naming
