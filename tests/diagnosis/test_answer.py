@@ -156,7 +156,7 @@ def test_copies_that_diverge_decide() -> None:
 def test_a_bias_is_harmless_if_the_run_outlasts_it(run: int, answer: Answer) -> None:
     d = made(run=run)
     assert d.answer is answer
-    assert "40 steps (seen 40 on a copy)" in d.headline
+    assert "40 steps (seen 40 on copies)" in d.headline
     names = [name for name, _ in rows_of(d)]
     assert ("Watch out" in names) == (answer is Answer.HARMLESS)
 
@@ -181,9 +181,9 @@ def test_a_bias_that_is_left_at_the_last_look() -> None:
 def test_the_copy_is_believed() -> None:
     agreed, apart = Duration(9.0, 11.0, 64), Duration(10.0, 40.0, 64)
     assert agreed.steps == 11.0
-    assert agreed.words == "three quarters of that are gone after about 11 steps (predicted 9, seen 11 on a copy)"
+    assert agreed.words == "three quarters of that are gone after about 11 steps (predicted 9, seen 11 on copies)"
     assert apart.steps == 40.0
-    assert "predicted 10, seen 40 on a copy; the copy is believed" in apart.words
+    assert "predicted 10, seen 40 on copies; copies are believed" in apart.words
     assert not apart.agree
     assert Duration(20.0, 20.0 * AGREE, 64).agree
     assert Duration(9.0).steps == 9.0
@@ -414,5 +414,5 @@ def test_more_copies_are_trained_where_eight_do_not_tell_the_number_of_steps() -
     assert many[1] - many[0] < few[1] - few[0]
     assert all(math.isnan(one) for one in likely_steps(at, curves[:, :2]))
     unsure = Duration(seen=14.0, last=64, low=8.0, high=37.0)
-    assert "seen 14 on a copy, 8 to 37" in unsure.words
-    assert "seen 14 on a copy)" in replace(unsure, low=12.0, high=17.0).words
+    assert "seen 14 on copies, 8 to 37" in unsure.words
+    assert "seen 14 on copies)" in replace(unsure, low=12.0, high=17.0).words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from firstguess.data import Batch, blob, collect
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.flow import DATA, RemovalEffect, effects_of, trace_flow
+from firstguess.modules.flow import DATA, RemovalEffect, effects_of, of_all, trace_flow
 from firstguess.modules.members.sources import source_of
 
 X = torch.as_tensor(np.array(blob(251, 30, seed=1).x), dtype=torch.float32) + 0.7
@@ -194,6 +195,24 @@ def test_a_head_that_cannot_be_told_apart_is_said_to_be_impossible() -> None:
     effects = effects_of(members, batches, flow, {"head": ("1",), "words": ("0",)}, inits=3)
     assert effects.impossible == ("head",)
     assert set(effects.found) == {"words"}
+
+
+def test_a_change_seen_on_some_is_said_of_all() -> None:
+    """A control variate: right on average, and closer than the plain mean where the change depends on the share."""
+    stream = np.random.default_rng(7)
+    plain, ours, claimed = [], [], []
+    for _ in range(4000):
+        shares = stream.uniform(0.3, 1.0, 64)
+        change = -0.8 * (shares[:20] - 0.2) + 0.05 * stream.standard_normal(20)
+        before, moved, error = of_all(shares, range(20), change)
+        assert before == shares.mean()
+        plain.append(change.mean())
+        ours.append(moved)
+        claimed.append(error)
+    truth = -0.8 * (0.65 - 0.2)
+    assert abs(np.mean(ours) - truth) < 5 * np.std(ours) / math.sqrt(4000)  # five standard errors: 6e-7
+    assert np.std(ours) < 0.7 * np.std(plain)
+    assert 0.9 < np.mean(claimed) / np.std(ours) < 1.1  # ± 0.011 of 4000
 
 
 def test_no_time_no_effects_and_all_of_them_are_late() -> None:

@@ -108,6 +108,15 @@ def by_powers(value: float) -> str:
     return power_of_ten(power) if abs(front - 1.0) < 1e-6 else f"{front:.2g}·{power_of_ten(power)}"
 
 
+def capital(text: str) -> str:
+    """A sentence's first letter as it is written, and no second full stop.
+
+    >>> capital("remove both..")
+    'Remove both.'
+    """
+    return f"{text[:1].upper()}{text[1:]}".replace("..", ".")
+
+
 def is_path(text: str) -> bool:
     """`package.module:name` or `file.py:name`: no layer is written like this.
 
@@ -248,12 +257,12 @@ def rounded_off(gamma: float) -> float:
 
 
 def percent_apart(text: str) -> str:
-    """The text with a space between a number and its %.
+    """The text with a space between a number and its %, of which 0 tenths are not said.
 
-    >>> percent_apart("62% of 50, even 10.0%")
-    '62 % of 50, even 10.0 %'
+    >>> percent_apart("62.3% of 50, even 10.0%")
+    '62.3 % of 50, even 10 %'
     """
-    return re.sub(r"(?<=\d)%", " %", text)
+    return re.sub(r"(?<=\d)(?:\.0)?%", " %", text)
 
 
 def share_change(before: float, after: float) -> str:

@@ -11,7 +11,7 @@ import typer
 from firstguess.base import files
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.progress import bar
-from firstguess.base.text import is_path
+from firstguess.base.text import capital, is_path
 from firstguess.cli import subjects
 from firstguess.cli.output import (
     Figure,
@@ -207,7 +207,7 @@ def check(
         except Exception as error:  # of the user's code: not to be taken for "too biased", which is exit code 1
             raise InvalidInput("a model that can be built and run", got=f"{type(error).__name__}: {error}") from error
     passed = found.passed and not faults
-    lines = [f"FIX THIS: {fault.message}. {fault.fix}" for fault in faults]
+    lines = [f"FIX THIS: {fault.message}. {capital(fault.fix)}" for fault in faults]
     lines.append(f"{'passed' if found.passed else 'failed'}: {found.message}")
     if json:
         print_json(found.to_dict() | {"passed": passed, "faults": [fault.to_dict() for fault in faults]})

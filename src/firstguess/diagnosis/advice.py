@@ -27,6 +27,7 @@ from firstguess.theory.tune import stand
 if TYPE_CHECKING:
     from firstguess.data import Batch, Data
     from firstguess.diagnosis.bias_duration import PredictedDuration
+    from firstguess.diagnosis.rehearsal import Rehearsal
     from firstguess.diagnosis.remedies import Case, Variant
     from firstguess.ensemble.measurement import Measurement
     from firstguess.network.network import Network
@@ -354,7 +355,13 @@ def _word(train: Trainability | None) -> str:
     return "vanish" if train is None or train.gradients is None else train.gradients.word
 
 
-def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: PredictedDuration | None = None) -> str:
+def case_of(
+    verdict: Verdict,
+    train: Trainability | None,
+    hidden: int,
+    lasts: PredictedDuration | None = None,
+    seen: Rehearsal | None = None,
+) -> str:
     """Whether this bias is one to worry about (theory.md §5, §8): even is not always better."""
     deep = hidden >= _DEEP
     phase = "unknown" if train is None else train.phase
@@ -381,9 +388,11 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: Pr
             "Hardly, here: by theory gradient descent loses the bias before much is learned"
             f"{slow if phase == 'ordered' else ''}."
         )
-    if phase == "ordered" and lasts is not None and lasts.known:
+    watched = seen is not None and math.isfinite(seen.steps)
+    if phase == "ordered" and (watched or (lasts is not None and lasts.known)):
+        harm = "keep it from learning" if seen is not None and watched and not seen.learns else "slow down learning"
         return (
-            f"Here the bias comes with gradients that {_word(train)} towards the input, which slow down learning: "
+            f"Here the bias comes with gradients that {_word(train)} towards the input, which {harm}: "
             "larger weights help more than even guesses do."
         )
     if phase == "ordered":

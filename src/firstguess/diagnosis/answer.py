@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from firstguess.base.record import Record
-from firstguess.base.text import percent, size_change, size_changes, spaced
+from firstguess.base.text import capital, percent, size_change, size_changes, spaced
 from firstguess.ensemble.gradient_statistics import Gradients, Word
 from firstguess.ensemble.member_statistics import FindingKind
 
@@ -30,6 +30,7 @@ AGREE = 2.0  # factor between predicted and seen steps up to which they agree â€
 CLOSE = 5.0  # â€¦ or steps between them
 FEW_LAYERS = 3  # hidden layers with weights below which gradients have no room to vanish
 
+NAMELESS = "your data"  # what data are called that have no name
 INTERRUPTED, TIME_WAS_UP = "the diagnosis was interrupted", "time was up"  # why a duration is not known
 
 # Faults only where copies learn nothing: what is often meant, and ends with the first step, or is said of training.
@@ -123,8 +124,8 @@ class Duration(Record):
         both = [f"predicted {in_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
         if math.isfinite(self.seen):
             likely = f", {in_steps(self.low)} to {_at_most(self.high, self.last)}" if apart(self.low, self.high) else ""
-            both.append(f"seen {in_steps(self.seen)} on a copy{likely}")
-        source = ", ".join(both) + ("" if self.agree else "; the copy is believed")
+            both.append(f"seen {in_steps(self.seen)} on copies{likely}")
+        source = ", ".join(both) + ("" if self.agree else "; copies are believed")
         if math.isinf(self.steps):
             rest = f" ({source})" if both else ""
             return f"more than a quarter of that is left after {spaced(self.last)} steps{rest}"
@@ -298,10 +299,6 @@ def headline_of(d: Diagnosed) -> str:
 
 def _unless(d: Diagnosed) -> str:
     return "it trains" if d.will_train.word is Trains.YES else f"whether it trains is {d.will_train.word}"
-
-
-def capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}".replace("..", ".")
 
 
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]

@@ -157,9 +157,9 @@ class PredictedDuration:
         number = self._number(steps)
         return "one step" if number == "1" else f"{number} steps"
 
-    def _number(self, steps: float) -> str:
-        """With as many digits as are known: one for Adam."""
-        return rounded(max(1.0, float(round(steps))), 1 if self.optimizer == "adam" else 2)
+    @staticmethod
+    def _number(steps: float) -> str:
+        return rounded(max(1.0, float(round(steps))))
 
     @property
     def _last(self) -> str:

@@ -48,8 +48,9 @@ class Cause(Record):
 
     `before` and `after` are c of two inputs before and after it, `added` their difference (of several steps, the sum).
     `largest_before` → `largest_after`: the average share of the largest class as it is, and where the step hands on as
-    much correlation as it gets (biases: are 0), with the standard error of the change; γ likewise. Both are of the
-    same `inits` initializations and `points` points. NaN: not tried, a note says why.
+    much correlation as it gets (biases: are 0), with the standard error of the change; γ likewise. The change is seen
+    on `inits` initializations and `points` points; the share before it is that of all initializations, as elsewhere on
+    the page. NaN: not tried, a note says why.
 
     `kind` is the module's class, "code: add > relu" for plain code between modules, "data" for the inputs' own
     correlation, "constant" for lookups that give the same for every point (positions, token types). `bias`: what raises
@@ -196,7 +197,8 @@ def lines_of(found: Sequence[Cause], causes: Sequence[Cause], columns: int) -> l
     tried = sum(c.tried and c.added >= 0 for c in causes)
     rest = f"… {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     if tried and not found:
-        rest = f"guesses are not clearly more even without any one of {tried} steps that raise c"
+        each = f"any one of {tried} steps that raise c" if tried > 1 else "the one step that raises c"
+        rest = f"guesses are not clearly more even without {each}"
     lines += textwrap.wrap(rest, columns, initial_indent="  ", subsequent_indent="  ")
     lines += ["  held down by"] if holding else []
     return lines + [_line("", c, columns) for c in holding[:_HOLDING]]

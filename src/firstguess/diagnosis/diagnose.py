@@ -184,7 +184,7 @@ def diagnose(
             given = flow.steps[0].before if flow.steps else math.nan
             notes.append("causes are those of the fresh part")
         allowed = clock.spare(_EFFECTS, reserve=_AFTER_CAUSES)
-        effects = partial(subject.effects, flow, seconds=allowed)
+        effects = partial(subject.effects, flow, m=m, seconds=allowed)
         found = parts.do(
             "effects of causes",
             lambda: attempt(lambda: ranked(flow, effects, seconds / allowed), "effects of causes", notes),
@@ -254,7 +254,7 @@ def diagnose(
         verdict = replace(verdict, preliminary=f"{verdict.preliminary or f'{m.inits} initializations'}, {fewer}")
     tried = Advised()
     if to_fix := serious(faults, gradients, seen):
-        notes.append(f"no remedies were tried: {to_fix[0].name} comes first")
+        notes.append(f"no remedies were tried: fix this first ({to_fix[0].name})")
     elif advice:
         case = Case(
             subject.network,
@@ -296,7 +296,7 @@ def diagnose(
         train,
         with_measured(tried.advice, train),
         # What is known is known of training from scratch.
-        "" if partly else with_labels(case_of(verdict, train, hidden, lasts), subject.batches),
+        "" if partly else with_labels(case_of(verdict, train, hidden, lasts, seen), subject.batches),
         subject.name,
         m,
         structure,

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from firstguess.base.text import percent, percents, rounded_off, short, size_change_of, spaced
+from firstguess.base.text import capital, percent, percent_apart, percents, rounded_off, short, size_change_of, spaced
 from firstguess.diagnosis.advice import order
-from firstguess.diagnosis.answer import INTERRUPTED, TIME_WAS_UP, Answer, Trains, capital, in_steps
+from firstguess.diagnosis.answer import INTERRUPTED, NAMELESS, TIME_WAS_UP, Answer, Trains, in_steps
 from firstguess.diagnosis.causes import in_time, lines_of
 from firstguess.diagnosis.expectation import agreement
 from firstguess.ensemble.member_statistics import Finding, FindingKind, merged
@@ -37,8 +37,8 @@ _READINGS = {"kernel reading": "predicted on your data", "closed form reading": 
 def start(d: Diagnosis) -> str:
     """The verdict in one sentence, with the one number that it follows."""
     # On a border, the word that is certain: "at least biased, borderline deeply biased" is no "most of its inputs".
-    sure = d.verdict.title.partition(",")[0].removeprefix("at least ").removeprefix("at most ")
-    said = _STARTS[sure]
+    sure = d.verdict.title.partition(",")[0].removeprefix("at least ")
+    said = _STARTS[d.verdict.name if sure.startswith("at most ") else sure]
     if d.measurement is None or d.verdict.name in ("degenerate head", "broken"):
         return f"{said}."
     g = d.measurement.guesses
@@ -65,7 +65,10 @@ def share_span(low: float, high: float, *, inits: int) -> str:
     """A 95 % interval of shares, or that there is none, and why."""
     if math.isnan(low) or math.isnan(high):
         return "no interval from one initialization" if inits < 2 else "no interval known"
-    return "95 %: {} to {}".format(*percents(low, high))
+    ends = percents(low, high)
+    if ends[0] == ends[1] and low < high:
+        ends = [f"{100 * end:.2g} %" for end in (low, high)]
+    return "95 %: {} to {}".format(*ends)
 
 
 def facts(d: Diagnosis) -> list[tuple[str, str]]:
@@ -87,8 +90,8 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
         rows.append(("bias detectable?", m.bias_test.words))
     on = f"{spaced(m.inits)} initializations, {spaced(m.points)} points, {spaced(m.classes)} classes"
     rows.append(("measured on", on))
-    if m.data or d.data_name:
-        rows.append(("data", m.data or d.data_name))
+    if (data := m.data or d.data_name) not in ("", NAMELESS):
+        rows.append(("data", data))
     return rows
 
 
@@ -212,6 +215,11 @@ def duration(d: Diagnosis) -> str:
         gone = f"gone after about {seen.steps:.0f} steps" if math.isfinite(seen.steps) else "not gone"
         parts.append(
             f"Seen on {copies} trained for {seen.last} steps with {seen.how}: 75 % of the starting bias is {gone}"
+            + (
+                ""
+                if seen.learns
+                else f", but they learn nothing: {percent(seen.largest[-1])} of inputs end in one class"
+            )
         )
     if lasts is not None:
         parts.append(f"{lasts.words[:1].upper()}{lasts.words[1:]}")
@@ -381,10 +389,10 @@ class _Page:
         if d.verdict.preliminary:
             yield self._wrapped(f"preliminary: {d.verdict.preliminary} were drawn")
         yield self._wrapped(d.verdict.why)
+        yield self._numbers()
         if d.faults:
             said = [str(f) if fix else f"{f.name}{f' at {f.where}' if f.where else ''}: {f.message}" for f in d.faults]
             yield [faults_title(d), *(line for fault in said for line in self._wrapped(fault))]
-        yield self._numbers()
         if d.causes and not fix:
             yield lines_of(d.main_causes, d.causes, self._columns)
         if not fix:
@@ -445,7 +453,7 @@ class _Page:
 
     def _lines(self, text: str, first: str, rest: str) -> list[str]:
         """No break between a number and its %, or after a ×."""
-        kept = text.replace(" %", "\N{NO-BREAK SPACE}%").replace("× ", "×\N{NO-BREAK SPACE}")
+        kept = percent_apart(text).replace(" %", "\N{NO-BREAK SPACE}%").replace("× ", "×\N{NO-BREAK SPACE}")
         lines = textwrap.wrap(kept, self._columns, initial_indent=first, subsequent_indent=rest)
         return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 

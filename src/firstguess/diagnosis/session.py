@@ -21,6 +21,7 @@ from firstguess.base.errors import FirstguessError
 from firstguess.base.text import counted, magnitude, spaced
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.data.streams import POINTS, cut_note, extent
+from firstguess.diagnosis.answer import NAMELESS
 from firstguess.diagnosis.causes import Removals
 from firstguess.diagnosis.expectation import OwnSize, sequences_of
 from firstguess.diagnosis.faults.looking import look_into
@@ -255,10 +256,12 @@ class Subject:
         first = next((i for i, step in enumerate(flow.steps) if step.name.partition("#")[0] in fresh), 0)
         return replace(flow, data=math.nan if first else flow.data, steps=flow.steps[first:])
 
-    def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
+    def effects(self, flow: Flow, removals: Removals, m: Measurement, *, seconds: float) -> Effects:
         with self._source.isolated():
-            known = self._known("logits")
-            return effects_of(self._source, self.batches, flow, removals, seed=self.seed, seconds=seconds, **known)
+            lost = any(finding.kind == FindingKind.LEFT_OUT for finding in m.findings)
+            known: dict[str, Any] = {"seed": self.seed, "shares": None if lost else m.guesses.largest}
+            known |= self._known("logits")
+            return effects_of(self._source, self.batches, flow, removals, seconds=seconds, **known)
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
         # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
@@ -496,7 +499,7 @@ def data_name(data: object) -> str:
     own = variable(data) or variable(inner)
     if not own and isinstance(data, (tuple, list)) and data:
         own = variable(data[0])  # (x, y), written in the call
-    return "your data" if own in _SAY_NOTHING else own
+    return NAMELESS if own in _SAY_NOTHING else own
 
 
 def variable(value: object) -> str:

@@ -318,8 +318,8 @@ _LARGEST_FACTOR = 10.0  # on averages that are nearly 0: more would be noise
 class RemovalEffect:
     """The output as it is and without some steps, over the same initializations and points.
 
-    `largest_…` is the average largest guess fraction, `error` the standard error of its change (of pairs); γ is Σ
-    center/Σ spread of the output (theory.md (38)).
+    `largest_…` is the average largest guess fraction, `error` the standard error of its change (of pairs, and of all
+    initializations where their shares are known); γ is Σ center/Σ spread of the output (theory.md (38)).
     """
 
     largest_before: float
@@ -354,10 +354,12 @@ def effects_of(
     seed: int = 0,
     seconds: float = math.inf,
     logits: Pick = None,
+    shares: Array | None = None,
 ) -> Effects:
     """The output without the steps of each removal (names of `flow.steps`, or "(data)"), the most wanted first.
 
-    Steps of one removal are all taken to raise c, or all to lower it, by what they add together.
+    Steps of one removal are all taken to raise c, or all to lower it, by what they add together. `shares`: the largest
+    shares of more initializations, the same ones first, which largest shares are then said of.
 
     As many initializations as there is time for, of the same seeds as `trace_flow`'s. Where time is short there are
     first fewer points, then fewer removals, then fewer initializations; none where not even three of two fit.
@@ -399,22 +401,42 @@ def effects_of(
     late = tuple(key for key in removals if key not in keys)
     if batch is None or len(rows) < _FEWEST_PAIRS:
         return Effects(late=tuple(removals), needed=needed)
-    found = {key: effect for key in keys if key not in impossible and (effect := _effect(rows, key, batch.size))}
+    found = {
+        key: effect for key in keys if key not in impossible and (effect := _effect(rows, key, batch.size, shares))
+    }
     return Effects(found, tuple(key for key in keys if key in impossible), late, needed)
 
 
-def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable, points: int) -> RemovalEffect | None:
-    pairs = np.array([(row[None], row[key]) for row in rows if key in row])  # (inits, 2, 3)
-    pairs = pairs[np.isfinite(pairs).all(axis=(1, 2))]
-    if len(pairs) < _FEWEST_PAIRS:
+def _effect(
+    rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable, points: int, shares: Array | None
+) -> RemovalEffect | None:
+    own = [i for i, row in enumerate(rows) if key in row and np.isfinite((row[None], row[key])).all()]
+    if len(own) < _FEWEST_PAIRS:
         return None
+    pairs = np.array([(rows[i][None], rows[i][key]) for i in own])  # (inits, 2, 3)
     largest, center, spread = pairs[:, :, 0], pairs[:, :, 1].sum(0), pairs[:, :, 2].sum(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         gamma = center / spread
     change = largest[:, 1] - largest[:, 0]
-    before, after = (float(x) for x in largest.mean(0))
-    error = float(change.std(ddof=1) / math.sqrt(len(change)))
-    return RemovalEffect(before, after, error, float(gamma[0]), float(gamma[1]), len(pairs), points)
+    before, moved, error = float(largest[:, 0].mean()), float(change.mean()), _error(change)
+    if shares is not None and len(shares) > len(rows) and len(own) >= _ENOUGH:
+        before, moved, error = of_all(shares, own, change)
+    after = float(np.clip(before + moved, largest[:, 1].min(), largest[:, 1].max()))
+    return RemovalEffect(before, after, error, float(gamma[0]), float(gamma[1]), len(own), points)
+
+
+def of_all(shares: Array, own: Sequence[int], change: Array) -> tuple[float, float, float]:
+    """The average share of all initializations, and its change by that of some, with its error: regression on their
+    own shares (a control variate)."""
+    x, all_of = shares[list(own)], float(shares.mean())
+    slope = float(np.cov(change, x)[0, 1] / x.var(ddof=1)) if np.ptp(x) > 0 else 0.0
+    rest = change - slope * (x - x.mean())
+    error = math.hypot(_error(rest) * math.sqrt((len(x) - 1) / (len(x) - 2)), slope * _error(shares))
+    return all_of, float(change.mean()) + slope * (all_of - float(x.mean())), error
+
+
+def _error(values: Array) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def _batch(

@@ -83,6 +83,7 @@ def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fa
     """Those that hold, as they are asked, and why a question could not be asked."""
     found: list[Fault] = []
     notes: list[str] = []
+    unasked: dict[str, list[str]] = {}  # by reason
     for ask in questions:
         try:
             one = ask(replace(seen, found=(*seen.found, *(fault.name for fault in found))))
@@ -90,13 +91,13 @@ def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fa
         except FaultRemark as remark:
             notes.append(str(remark))
         except NotApplicable as why:
-            notes += [f"{_named(ask)}: not asked, {why}"] if str(why) else []
+            unasked.setdefault(str(why), []).append(_named(ask))
         except FirstguessError:
             raise
         except Exception as error:  # of a user's model, loss or optimizer, in a question that nobody foresaw
             words = str(error).splitlines()[0] if str(error) else ""
-            notes.append(f"{_named(ask)}: not asked, {type(error).__name__}: {words}")
-    return found, notes
+            unasked.setdefault(f"{type(error).__name__}: {words}", []).append(_named(ask))
+    return found, [*notes, *(f"{', '.join(names)}: not asked, {why}" for why, names in unasked.items() if why)]
 
 
 def _named(ask: Question) -> str:
@@ -137,7 +138,7 @@ def find_faults(
     points = sum(batch.size for batch in batches)
     if _PASSES * a_point * points > seconds:
         if (few := int(seconds / (_PASSES * a_point))) < min(_LEAST, points):
-            slow = f"a pass of {_LEAST} points takes {a_point * _LEAST:.1g} s"
+            slow = f"that takes about {_PASSES * _LEAST * a_point:.1g} s, and {max(seconds, 0.0):.1g} s were left"
             return arranged(faults_of(seen)[0]), (f"faults that loss and optimizer show were not looked for: {slow}",)
         batches = fewer(batches, few)
     patient = Patient(

@@ -116,6 +116,15 @@ class Fault(StoredRecord):
         return f"! {self.name}{f' at {self.where}' if self.where else ''}: {self.words}"
 
 
+def named(layer: str) -> str:
+    """A layer's path, or the code of the model itself.
+
+    >>> named("body.2"), named("(model)")
+    ('`body.2`', "the model's own code")
+    """
+    return "the model's own code" if layer == "(model)" else f"`{layer}`"
+
+
 @dataclass(frozen=True)
 class Seen:
     """What was seen of a model as it is, and of its initializations where these were drawn."""
@@ -143,7 +152,7 @@ class Seen:
     ) -> Fault:
         """A fault at a layer, whose type is said with its path."""
         kind = self.examination.types.get(layer, "")
-        where = f"`{layer}`{f' ({kind})' if kind else ''}" if layer else ""
+        where = f"{named(layer)}{f' ({kind})' if kind else ''}" if layer else ""
         return Fault(name, message, where, evidence, fix, {"layer": layer, **numbers} if layer else numbers)
 
     @staticmethod

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from firstguess.diagnosis.faults.base import NOTABLE, Fault, Seen, excess
+from firstguess.diagnosis.faults.base import NOTABLE, Fault, Seen, excess, named
 
 _SHORT = 0.3  # of the way from the best loss to that of a constant guess, that a head cannot go
 
@@ -39,9 +39,11 @@ def misfit(seen: Seen) -> Fault | None:
     numbers = {"reached": reached, "best": best, "constant": constant}
     evidence = f"the loss cannot fall below {reached:.3g}; a constant guess has {constant:.3g}, free outputs {best:.3g}"
     if end.name == "softmax" and a.softmax_axis is not None:
+        places = dict.fromkeys(place for pair in seen.examination.ops.twice[:1] for place in pair if place)
+        own = f"in {' and in '.join(map(named, places))}" if places else "at the end of the model"
         return seen.fault(
             "softmax twice",
-            "the model ends in a softmax, and the loss has one too: gradients are small, and it cannot be sure",
+            f"softmax is applied {own}, and again in the loss: gradients are small, and the loss cannot come near 0",
             "no softmax at the end of the model; or log_softmax with nn.NLLLoss()",
             seen.now.head,
             evidence,
@@ -91,7 +93,7 @@ def twice(seen: Seen) -> Fault | None:
         return None  # the loss itself is asked
     if x.ops.twice:
         first, place = x.ops.twice[0]
-        both = f": in `{first}` and in `{place}`" if first and first != place else f" in `{place}`"
+        both = f": in {named(first)} and in {named(place)}" if first and first != place else f" in {named(place)}"
         message = f"softmax is applied twice{both}, which flattens probabilities to within a factor e of each other"
         fix = "remove both if you use nn.CrossEntropyLoss, which applies softmax itself; otherwise remove one"
         return seen.fault("softmax twice", message, fix, place)
