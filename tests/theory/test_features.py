@@ -97,7 +97,7 @@ def test_parts_that_are_found_are_those_that_were_put_in() -> None:
     scale = np.sqrt(k.diagonal())
     parts = Parts.between(k, ids, np.ones(ids.shape, bool), 1000, 64, causal=True)
     assert parts.by_words == pytest.approx(0.7, abs=0.1)
-    x = parts.draw(ids, 4000, 0.0, np.random.default_rng(5)).astype(float)
+    x = parts.drawn(ids, 4000, 0.0)(np.random.default_rng(5)).astype(float)
     drawn = x @ x.T / 4000
     wanted = k / np.multiply.outer(scale, scale)
     off = ~np.eye(n * tokens, dtype=bool)
@@ -152,10 +152,17 @@ def test_variance_by_position_is_predicted_and_measured() -> None:
         ("llama", "llama", (120, 4, 6100, 5, 5, 330), (96, 46)),
         ("llama", "llama", (168, 2, 4100, 7, 7, 450), (140, 28)),
         ("gpt2", "gpt2", (152, 3, 7700, 4, 4, 608), (88, 38)),
+        # And six after sums of parts were corrected for words that come again, committed before they were run.
+        ("llama", "llama", (104, 5, 5200, 4, 2, 280), (105, 42)),
+        ("llama", "llama", (224, 3, 7300, 7, 7, 600), (75, 64)),
+        ("llama", "llama", (184, 6, 4700, 8, 4, 480), (130, 38)),
+        ("llama", "llama", (96, 2, 8800, 3, 3, 256), (170, 26)),
+        ("llama", "torch", (88, 4, 6700, 4, 2, 230), (125, 32)),
+        ("gpt2", "gpt2", (128, 6, 5900, 8, 8, 512), (112, 40)),
     ],
 )
-def test_networks_of_twelve_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
-    """Hugging Face's models, 16 each: 3 standard errors, and 5 % where tokens decide, (52), 10 % where not."""
+def test_networks_of_eighteen_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
+    """Hugging Face's models, 16 each: 3 standard errors, and 5 %, which (52) and sums of parts leave out."""
     transformers = pytest.importorskip("transformers")
     size = dict(zip(("width", "depth", "vocabulary", "heads", "groups", "hidden"), sizes, strict=True))
     ids = zipf(size["vocabulary"], shape[0] * shape[1], 11).reshape(shape)
@@ -187,4 +194,4 @@ def test_networks_of_twelve_sizes(style: str, init: str, sizes: tuple[int, ...],
     for column, shown in enumerate((p.effective_support(), p.never())):
         own = float(networks[:, column].std(ddof=1)) / 4.0
         off = abs(shown.mean - networks[:, column].mean()) - 3 * math.hypot(own, shown.error)
-        assert off <= (0.05 if init == "torch" else 0.1) * shown.mean
+        assert off <= 0.05 * shown.mean

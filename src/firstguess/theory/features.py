@@ -8,7 +8,7 @@ share through their words), what belongs to the place, and the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,27 +164,37 @@ class Parts:
             f"by {self.different:.2g} otherwise"
         )
 
-    def draw(self, ids: NDArray[np.int64], units: int, own: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    def drawn(
+        self, ids: NDArray[np.int64], units: int, own: float
+    ) -> Callable[[np.random.Generator], NDArray[np.float32]]:
         """(n·T, units) features of sequences of ids; without the part `own` of the token's vector, in variance."""
         tokens = ids.shape[1]
         token = np.sqrt(np.maximum(self.token**2 - own, 0.0))
-        left = 1.0 - own - token**2 - np.square(self.window).sum(1) - np.square(self.places).sum(1)
+        left = 1.0 - own - token**2 - self._spread(ids) - np.square(self.places).sum(1)
+        by_token, rest = (x.astype(np.float32)[..., None] for x in (token, np.sqrt(np.maximum(left, 0.0))))
         window, places = self.window.astype(np.float32), self.places.astype(np.float32)
-        by_token, rest = (x.astype(np.float32)[:, None] for x in (token, np.sqrt(np.maximum(left, 0.0))))
+        kinds, step = int(ids.max()) + 1, max(1, _CHUNK // tokens)
 
-        def normal(*shape: int) -> NDArray[np.float32]:
-            return rng.standard_normal((*shape, units), dtype=np.float32)
+        def draw(rng: np.random.Generator) -> NDArray[np.float32]:
+            def normal(*shape: int) -> NDArray[np.float32]:
+                return rng.standard_normal((*shape, units), dtype=np.float32)
 
-        kinds = int(ids.max()) + 1
-        vectors, words = normal(kinds), np.float32(math.sqrt(self.by_words)) * normal(kinds)
-        place, own_window = places @ normal(tokens), np.float32(math.sqrt(1.0 - self.by_words))
-        x = np.empty((*ids.shape, units), np.float32)
-        step = max(1, _CHUNK // tokens)
-        for first in range(0, len(ids), step):
-            some = ids[first : first + step]
-            x[first : first + step] = window @ (words[some] + own_window * normal(*some.shape))
-            x[first : first + step] += by_token * vectors[some] + place + rest * normal(*some.shape)
-        return x.reshape(-1, units)
+            vectors, words = normal(kinds), np.float32(math.sqrt(self.by_words)) * normal(kinds)
+            place, own_window = places @ normal(tokens), np.float32(math.sqrt(1.0 - self.by_words))
+            x = np.empty((*ids.shape, units), np.float32)
+            for first in range(0, len(ids), step):
+                part = slice(first, first + step)
+                some = ids[part]
+                x[part] = window @ (words[some] + own_window * normal(*some.shape))
+                x[part] += by_token * vectors[some] + place + rest[part] * normal(*some.shape)
+            return x.reshape(-1, units)
+
+        return draw
+
+    def _spread(self, ids: NDArray[np.int64]) -> Array:
+        """(n, T): variance of the windows' sums, which is larger where words come again: the rest is smaller there."""
+        again = np.stack([((self.window @ (row[:, None] == row)) * self.window).sum(1) for row in ids])
+        return np.asarray(self.by_words * again + (1.0 - self.by_words) * np.square(self.window).sum(1))
 
 
 def _words(shared: Array, most: Array, repeated: float, kept: float, causal: bool) -> Array:

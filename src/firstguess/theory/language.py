@@ -373,8 +373,10 @@ class _Heads:
         own = self.variance / float(self.k.diagonal().mean()) * float(np.square(self.own).mean())
         scaled = np.full(len(kept), math.sqrt(own / max(self.variance, 1e-300)), np.float32)
 
+        drawn = parts.drawn(ids.astype(np.int64), self.units, own)
+
         def draw(rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-            x = parts.draw(ids.astype(np.int64), self.units, own, rng)
+            x = drawn(rng)
             return x if len(kept) == len(x) else x[kept], scaled
 
         return draw
