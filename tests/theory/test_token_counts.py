@@ -156,10 +156,15 @@ def test_one_position_at_a_temperature() -> None:
     assert abs(found.mean - float(other.mean())) < 5.6 * math.hypot(found.error, float(other.std()) / 20)
 
 
-@pytest.mark.parametrize(("vocabulary", "temperature"), [(400, 0.5), (3000, 2.0)])
-def test_support_at_a_temperature_measured_and_predicted(vocabulary: int, temperature: float) -> None:
+@pytest.mark.parametrize(
+    ("vocabulary", "temperature", "options"),
+    [(400, 0.5, {"init": "torch"}), (3000, 2.0, {"init": "torch"}), (900, 0.3, {"tied": True, "embed_std": 0.05})],
+)
+def test_support_at_a_temperature_measured_and_predicted(
+    vocabulary: int, temperature: float, options: dict[str, Any]
+) -> None:
     """From results: logits of plain members; 5.6 standard errors of both, and 2 % of this width."""
-    net = fg.transformer("llama", depth=1, width=96, heads=4, head="language", vocabulary=vocabulary, init="torch")
+    net = fg.transformer("llama", depth=1, width=96, heads=4, head="language", vocabulary=vocabulary, **options)
     ids = zipf(vocabulary, 96, 4).reshape(8, 12)
     m = fg.measure(net, ids, inits=8, width=96, progress=None)
     from firstguess.ensemble.member_module import build
@@ -175,6 +180,11 @@ def test_support_at_a_temperature_measured_and_predicted(vocabulary: int, temper
     predicted = fg.predict(net, data=ids, width=96).predictive_support(temperature)
     apart = abs(predicted.mean - shown.mean)
     assert apart <= 5.6 * math.hypot(predicted.error, shown.error) + 0.02 * shown.mean
+    if "tied" in options:  # without the own token's higher logit it would be another number
+        p = fg.predict(net, data=ids, width=96)
+        plain_variance = float(p.q[-1]) / (1.0 + p.own_shift**2 / vocabulary)
+        assert abs(predictive_support(plain_variance, vocabulary, temperature).mean / shown.mean - 1) > 0.05
+        assert fg.Prediction.from_dict(p.to_dict()).own_shift == p.own_shift
     for result in (m, fg.predict(net, data=ids, width=96)):
         with pytest.raises(fg.errors.InvalidInput, match="a finite temperature above 0"):
             result.predictive_support(0.0)
@@ -231,6 +241,12 @@ def test_frequencies_of_tokens() -> None:
     other = fg.predict(net, data=ids, width=64)
     ratio = found.guesses.effective_support().mean / other.guesses.effective_support().mean
     assert 0.7 < ratio < 1.4  # other ids of the same frequencies; equally frequent ones give three times as much
+    named = fg.Network.parse("embed(1, vocabulary=500) > positions(1) > rmsnorm > unembed", classes=500)
+    narrow, wide = (
+        fg.predict(named, inputs=fg.Tokens(length=16, frequencies=p), points=800, width=w).guesses.never().mean
+        for w in (16, 900)
+    )
+    assert narrow > wide + 5  # rows of few numbers differ more in length
     with pytest.raises(fg.errors.InvalidInput, match="frequencies of at most 500"):
         fg.predict(net, inputs=fg.Tokens(length=16, frequencies=np.ones(501)), points=800)
 
@@ -267,6 +283,9 @@ def test_bad_tokens_are_one_line() -> None:
         lambda: fg.measure(net, np.full((4, 8), 60), inits=2),
         lambda: fg.Tokens(length=8, frequencies=np.array([0.5, -0.1])),
         lambda: fg.Tokens(length=8, frequencies=np.zeros(5)),
+        lambda: fg.Tokens(length=8, frequencies=[3, 0]),
+        lambda: fg.Tokens(length=8, frequencies="words"),
+        lambda: fg.Tokens(length=8, frequencies={1: 3, 4: 5}),
     ):
         with pytest.raises(fg.FirstguessError) as caught:
             call()

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import firstguess as fg
 from firstguess.network.attention_theory import Heads, annealed, participation, sampled
@@ -60,35 +61,51 @@ def test_weights_are_those_of_a_plain_soft_max(beta: float) -> None:
     assert (abs(limit - entropy.mean()) < 0.02) == (beta <= 1.0)
 
 
-@pytest.mark.parametrize(("strength", "alpha"), [(0.3, 0.7), (4.0, 1.5)])
-def test_similarity_and_gamma_are_those_of_networks(strength: float, alpha: float) -> None:
-    """Plain networks of width 256, 8 heads of 32, 3 blocks, 12 tokens: 5.6 standard errors, and 3 blocks · 2/width."""
+@pytest.mark.parametrize(("strength", "alpha"), [(0.3, 0.7), (4.0, 1.5), (0.2, 3.0), (8.0, 0.4)])
+def test_all_that_is_shown_is_that_of_networks(strength: float, alpha: float) -> None:
+    """Plain networks of width 256, 8 heads of 32, 3 blocks, 12 tokens: 5.6 standard errors, and 3 blocks · 2/width.
+
+    Of similarity, γ, the entropy of the last block's weights, and by autograd of gradients per block; β from logits.
+    """
     tokens, width, depth, heads = 12, 256, 3, 8
     d = transformer_phases("relu", strengths=[strength], residuals=[alpha], length=tokens, depth=depth)
     found = []
     for seed in range(24):
         rng = np.random.default_rng(seed)
 
-        def drawn(out: int, variance: float, rng: np.random.Generator = rng) -> np.ndarray:
-            return rng.normal(size=(width, out)) * math.sqrt(variance / width)
+        def drawn(out: int, variance: float, rng: np.random.Generator = rng) -> torch.Tensor:
+            return torch.from_numpy(rng.normal(size=(width, out)) * math.sqrt(variance / width))
 
-        h = rng.normal(size=(2, tokens, width))
+        def norm(h: torch.Tensor) -> torch.Tensor:
+            return (h - h.mean(-1, keepdim=True)) / h.std(-1, keepdim=True, correction=0)
+
+        first = h = torch.from_numpy(rng.normal(size=(2, tokens, width))).requires_grad_()
+        logits = a = torch.zeros(())
         for _ in range(depth):
-            x = (h - h.mean(-1, keepdims=True)) / h.std(-1, keepdims=True)
+            x = norm(h)
             q, k, v = ((x @ drawn(width, strength)).reshape(2, tokens, heads, -1).swapaxes(1, 2) for _ in range(3))
             logits = q @ k.swapaxes(2, 3) / math.sqrt(width / heads)
-            a = np.exp(logits - logits.max(-1, keepdims=True))
-            a /= a.sum(-1, keepdims=True)
+            a = torch.softmax(logits, -1)
             h = h + (a @ v).swapaxes(1, 2).reshape(h.shape) @ drawn(width, 1 / strength) / alpha
-            x = (h - h.mean(-1, keepdims=True)) / h.std(-1, keepdims=True)
-            h = h + np.maximum(x @ drawn(width, 1.0), 0.0) @ drawn(width, 2.0) / alpha
-        unit = (h / np.linalg.norm(h, axis=-1, keepdims=True)).reshape(2 * tokens, width)
+            h = h + torch.relu(norm(h) @ drawn(width, 1.0)) @ drawn(width, 2.0) / alpha
+        out = (norm(h).mean(1) @ drawn(1, 1.0)).sum()
+        start, end = torch.autograd.grad(out, (first, h))
+        unit = torch.nn.functional.normalize(h, dim=-1).reshape(2 * tokens, width)
         c = unit @ unit.T
         inside = (c[:tokens, :tokens].sum() - tokens) / (tokens * (tokens - 1))
-        found.append((inside, c[:tokens, tokens:].diagonal().mean()))
+        entropy = torch.special.entr(a).sum(-1).mean() / math.log(tokens)
+        beta = logits.var(-1).mean().sqrt()
+        growth = torch.log(start.square().mean() / end.square().mean()) / depth
+        found.append(
+            [float(z.detach()) for z in (inside, c[:tokens, tokens:].diagonal().mean(), entropy, beta, growth)]
+        )
     mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(24)
-    shown = (d.similarity[0, 0], d.gamma[0, 0] / (1 + d.gamma[0, 0]))
-    assert np.all(np.abs(mean - shown) <= 5.6 * error + 2 * depth / width), (mean, error, shown)
+    names = ("similarity", "gamma", "entropy", "beta", "gradients")
+    shown = np.array([getattr(d, name)[0, 0] for name in names])
+    shown[1], shown[4] = shown[1] / (1 + shown[1]), math.log(shown[4])
+    drawn_heads = np.array([0.0, 0.0, 0.02, 0.0, 0.0])  # the entropy's own 64 heads
+    room = 2 * depth / width * np.maximum(1.0, shown) + drawn_heads
+    assert np.all(np.abs(mean - shown) <= 5.6 * error + room), (mean, error, shown)
 
 
 def test_words_and_bad_input() -> None:
@@ -100,8 +117,9 @@ def test_words_and_bad_input() -> None:
         ({"strengths": [0.0]}, "strengths as finite numbers above 0"),
         ({"residuals": []}, "residuals as finite numbers above 0"),
         ({"length": 1}, "length"),
+        ({"length": 10**6}, "at most 2048 tokens"),
         ({"depth": 0}, "depth"),
     ):
-        with pytest.raises(fg.InvalidInput, match=words) as caught:
+        with pytest.raises(fg.FirstguessError, match=words) as caught:
             transformer_phases("relu", **options)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)

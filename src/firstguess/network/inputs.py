@@ -12,6 +12,7 @@ import numpy as np
 from firstguess.base.checks import check_count, check_number, count
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.text import elided
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
@@ -161,11 +162,14 @@ class Tokens:
 
 
 def _normalized(frequencies: Any) -> Array:
-    p = np.asarray(frequencies, dtype=np.float64)
-    if p.ndim != 1 or p.size == 0 or not np.isfinite(p).all() or (p < 0).any() or not p.any():
+    try:
+        p = np.asarray(frequencies, dtype=np.float64)
+    except (TypeError, ValueError):
+        p = np.zeros(0)
+    if p.ndim != 1 or np.count_nonzero(p) < 2 or not np.isfinite(p).all() or (p < 0).any():
         raise InvalidInput(
-            "frequencies of tokens: a list of numbers from 0 on, not all 0",
-            got="others",
+            "frequencies of tokens: a list of numbers from 0 on, two or more of them above 0",
+            got=elided(" ".join(repr(frequencies).split()), 40),
             where=_WHERE,
             hint="np.bincount(ids)",
         )

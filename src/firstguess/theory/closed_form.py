@@ -134,7 +134,7 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, grad
     if last.each_token:
         from firstguess.theory.language import predict_language
 
-        return predict_language(network, tokens, {"tokens": _described(tokens)}, points=points)
+        return predict_language(network, tokens, {"tokens": described(tokens)}, points=points)
     if not last.draws:
         raise no_output(network.layers)
     found = prototype_kernel(network, tokens)
@@ -149,12 +149,12 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, grad
         # Two independent sequences are uncorrelated up to the rounding of sampled attention, in float32.
         Guesses(max(other / (own - other), 0.0) if own > other else math.inf, network.classes, points),
         ("i.i.d. tokens", *_ONE_LENGTH * padded, "wide layers", *assumptions, *found.remarks),
-        provenance(network, tokens=_described(tokens)),
+        provenance(network, tokens=described(tokens)),
         time.perf_counter() - started,
     )
 
 
-def _described(tokens: Tokens) -> dict[str, float]:
+def described(tokens: Tokens) -> dict[str, float]:
     return {"length": tokens.length, "coincidence": tokens.chance, "shared": tokens.shared}
 
 

@@ -110,13 +110,8 @@ def predict_language(
     _check_memory(wanted, length, _POSITION)
     ids = given if isinstance(given, np.ndarray) else _described(given, network.classes, points, seed, said)
     size = _width(network.layers[:-1], ids.shape[1], width)
-    if 4.0 * network.classes * size > _MEMORY:
-        raise NotCovered(
-            f"a head of at most {in_bytes(_MEMORY)}",
-            got=f"{network.classes} tokens of {size} numbers: {in_bytes(4.0 * network.classes * size)}",
-            where="predict",
-            hint="a smaller vocabulary",
-        )
+    if head.tied:
+        _check_head(network.classes, size)
     first = network.layers[0]
     if isinstance(given, Tokens) and isinstance(first, Embed):
         first = replace(first, padding=None)
@@ -160,6 +155,8 @@ def predict_language(
         )
     work = (_WORK if whole else _LONG) / (2.0 * kept.size * heads.units * network.classes)
     some = int(min(max(work, _FEWEST if whole else _LEAST), _MOST if whole else _COUNTED, draws or _MOST))
+    if counts is None:
+        _check_head(network.classes, size if head.tied or heads.units == size else heads.units)
     if parts is None:
         fractions, hits = heads.draw(heads.features(), flat, some)
         how = f"the distribution is sampled: {some} draws of {size}-dimensional tokens and of the head"
@@ -171,8 +168,8 @@ def predict_language(
         _check_memory(kept.size, length, 12 * heads.units)
         fractions, hits = heads.draw(heads.summed(parts, ids, kept), flat, some)
         how = f"{parts.words}: units are drawn as sums of what positions share, {some} draws of them and of the head"
+    z = own * np.sqrt(size * variance / inner.diagonal())
     if head.tied:
-        z = own * np.sqrt(size * variance / inner.diagonal())
         chance = float(np.mean([own_guess_chance(float(one), network.classes) for one in z]))
         said.append(
             f"tied head: the own token's logit stands z = {z.mean():.3g} standard deviations higher, which alone would "
@@ -201,6 +198,7 @@ def predict_language(
         },
         time.perf_counter() - started,
         own_guess=float(hits.mean()),
+        own_shift=float(z.mean()),
         by_position=_by_position(network, stream, looked.shape) if real is None else (),
         support_steps=() if head.tied else support_steps(np.bincount(flat), network.classes, effective, kappa, support),
     )
@@ -215,6 +213,17 @@ def _check_memory(positions: int, length: int, each: float) -> None:
             got=f"{positions}: {in_bytes(positions * each)}",
             where="data",
             hint=f"{max(fits, 2)} sequences, or fg.measure(...)",
+        )
+
+
+def _check_head(tokens: int, units: int) -> None:
+    """Refuse weights of a head that do not fit, where they are drawn."""
+    if 4.0 * tokens * units > _MEMORY:
+        raise NotCovered(
+            f"a head of at most {in_bytes(_MEMORY)}",
+            got=f"{tokens} tokens of {units} numbers: {in_bytes(4.0 * tokens * units)}",
+            where="predict",
+            hint="a smaller vocabulary, or more than 1536 positions: counts need no head where the token decides",
         )
 
 

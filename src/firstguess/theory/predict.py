@@ -58,7 +58,8 @@ def predict(
 
     `width`: layers that name no width have this number of units, and guesses are those of such networks (theory.md
     §12), with what that changed in `finite_size`; `inputs=fg.Inputs(dimension=…)` says how many dimensions i.i.d.
-    inputs have. None: infinitely many of both. Convolutions and tokens have no finite width here. Networks with
+    inputs have. None: infinitely many of both. Convolutions and tokens have no finite width here, but for heads of
+    language models, which are as wide as the stream. Networks with
     convolutions that would take longer than about `seconds` are refused, with what would fit. `precision="float32"`
     halves memory; the covariance is then good to about 1e-6 (less after a batchnorm: `kernel`).
 
@@ -68,17 +69,23 @@ def predict(
     """
     if width is not None:
         width = check_width(width)
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+        raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
+    fan_in = _FAN_IN if width is None else width
+    heads: dict[str, Any] = {"draws": draws, "seed": seed, "width": fan_in, "seconds": seconds}
     if data is None:
-        found = closed_form.predict(network, inputs=inputs, points=points, classes=classes)
+        network = as_network(network, classes)
+        if isinstance(inputs, Tokens) and network.layers[-1].each_token:
+            from firstguess.theory.language import predict_language
+
+            return predict_language(network, inputs, {"tokens": closed_form.described(inputs)}, points=points, **heads)
+        found = closed_form.predict(network, inputs=inputs, points=points)
         return _at_finite_size(found, inputs, width, seed, progress)
     started = time.perf_counter()
     if inputs is not None:
         raise InvalidInput("either data or inputs", got="both", where="predict", hint="fg.predict(net, data=x)")
     checks.choice(precision, ("float64", "float32"), "predict", "precision")
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-        raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
     network = as_network(network, classes)
-    fan_in = _FAN_IN if width is None else width
     x, name, digest, remarks = _prepare(data, points, seed)
     last = network.layers[-1]
     if not last.weighted:
@@ -86,8 +93,7 @@ def predict(
     if last.each_token and not tangent:
         from firstguess.theory.language import predict_language
 
-        origin = {"data": name, "data_hash": digest}
-        return predict_language(network, x, origin, draws=draws, seed=seed, width=fan_in, seconds=seconds)
+        return predict_language(network, x, {"data": name, "data_hash": digest}, **heads)
     if width is not None and not tangent and (needs_tokens(network.layers) or needs_images(network.layers)):
         raise _no_width("one of tokens" if needs_tokens(network.layers) else "one with convolutions")
     if needs_tokens(network.layers):

@@ -209,7 +209,7 @@ class Prediction(StoredRecord, Shown):
 
     _also = ("verdict", "has_bias", "gamma", "correlation", "log_q")
     _apart = ("covariance", "tangent")
-    _optional = ("finite_size", "own_guess", "support_steps", "by_position")
+    _optional = ("finite_size", "own_guess", "own_shift", "support_steps", "by_position")
 
     network: Network
     reading: Reading
@@ -224,6 +224,7 @@ class Prediction(StoredRecord, Shown):
     covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
     finite_size: FiniteSize | None = None  # what finite width and dimension changed: theory.md §12
     own_guess: float | None = None  # of language models: how often a token guesses itself, theory.md (30)
+    own_shift: float = 0.0  # standard deviations by which a tied head's own logit stands higher, (30)
     support_steps: tuple[tuple[str, float], ...] = ()  # of untied ones: why guesses spread over few tokens, §13
     by_position: tuple[float, ...] = ()  # of language models: mean square before the last norm, by position
 
@@ -260,11 +261,12 @@ class Prediction(StoredRecord, Shown):
     def predictive_support(self, temperature: float = 1.0) -> OverInits:
         """exp(H) of the probabilities at one point: how many classes they spread over, theory.md (53).
 
-        Soft-max of Gaussian logits over the temperature, drawn; of a tied head without the own token's higher logit.
+        Soft-max of Gaussian logits over the temperature, drawn; of a tied head the own token's stands higher, (30).
         The guesses of all points together: `guesses.effective_support()`.
         """
         checks.check_number(temperature, "temperature", "predictive_support", strict=True, hint="temperature=1.0")
-        return predictive_support(float(self.q[-1]), self.guesses.classes, temperature)
+        classes, shift = self.guesses.classes, self.own_shift  # the own logits are 1/classes of all squares
+        return predictive_support(float(self.q[-1]) / (1.0 + shift**2 / classes), classes, temperature, shift)
 
     @property
     def regime(self) -> Regime:

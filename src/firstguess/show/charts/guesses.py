@@ -11,6 +11,7 @@ import altair as alt
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
+from firstguess.network.layer import text as layer_text
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Row
 from firstguess.theory.prediction import Prediction
@@ -296,7 +297,7 @@ def support_chart(
     if prediction is None or not prediction.support_steps:
         raise InvalidInput(
             "a prediction for a language model whose head is not tied",
-            got="none" if prediction is None else str(prediction.network),
+            got="none" if prediction is None else layer_text(prediction.network.layers[-1]),
             where="support_chart",
             hint='fg.predict(fg.transformer("llama", head="language"), data=ids)',
         )

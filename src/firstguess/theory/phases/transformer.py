@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firstguess.base.checks import check_count
+from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.network.activations import registry
@@ -30,6 +31,7 @@ from firstguess.theory.tokens import block_covariances
 _ALIKE = 0.9  # similarity of tokens from which they are called collapsed
 _DRAWN = 64  # heads whose weights give an entropy
 _SIZE = 64  # units of a head
+_LONGEST = 2048  # tokens whose pairs fit in 2 GB
 
 
 def energy_limit(beta: float, tokens: int) -> tuple[float, float]:
@@ -109,6 +111,10 @@ def transformer_phases(
     """
     check_count(length, "length", "transformer_phases", low=2)
     check_count(depth, "depth", "transformer_phases", low=1)
+    if length > _LONGEST:
+        raise NotCovered(
+            f"sequences of at most {_LONGEST} tokens", got=length, where="transformer_phases", hint="length=32"
+        )
     x = axis(strengths, np.geomspace(0.1, 12.0, 9), "strengths", positive=True)
     y = axis(residuals, np.geomspace(0.1, 6.0, 7), "residuals", positive=True)
     found = [[_point(activation, float(s), float(a), length, depth) for s in x] for a in y]
