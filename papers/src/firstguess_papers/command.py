@@ -108,7 +108,7 @@ def reproduce(
     chosen = registry.choose(what or [])
     if data_dir is not None and not Path(data_dir).expanduser().is_dir():
         raise InvalidInput(
-            "a folder that exists", got=data_dir, where="--data-dir", hint="the folder that holds mnist, cifar10 …"
+            "a folder that exists", got=str(data_dir), where="--data-dir", hint="the folder that holds mnist, cifar10 …"
         )
     if quick and ledger is not None and records.kept(records.kept_in(ledger)):
         raise InvalidInput(

@@ -171,12 +171,16 @@ class Item:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.4) or known
                 raise InvalidInput(f"a size of {self.id}: {', '.join(known)}", got=name, where="--set", hint=near[0])
             like = next(sizes[name] for sizes in chosen if name in sizes)
-            if isinstance(like, (int, float, str)) != isinstance(value, (int, float, str)):
-                raise InvalidInput(f"{name} like {like!r}", got=repr(value), where="--set")
+            if not _fits(value, like):
+                raise InvalidInput(f"{name} like {_words(like)}", got=_words(value), where="--set")
         if times > 1 and not any("parts" in sizes for sizes in chosen):
             raise InvalidInput("an item whose ensembles have parts", got=self.id, where="--until-decided")
         own = changed or {}
-        found = [dict(sizes) | {k: v for k, v in own.items() if k in sizes} for sizes in chosen]
+        found = [
+            dict(sizes) | {k: (v,) if isinstance(sizes[k], tuple) and not isinstance(v, tuple) else v
+                           for k, v in own.items() if k in sizes}
+            for sizes in chosen
+        ]  # fmt: skip
         return tuple(one | ({"parts": times * one["parts"]} if "parts" in one else {}) for one in found)
 
     def settings(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> str:
@@ -189,6 +193,20 @@ class Item:
             for sizes in self.sizes(quick, changed, times)
         ]
         return " Again: ".join(told)
+
+
+def _fits(value: Any, like: Any) -> bool:
+    """Whether a size can stand in for another: one number or several, whole ones for whole ones, none below 0.
+
+    >>> _fits(400, 300), _fits(400, (100, 800)), _fits("wide", 300), _fits(-5, 300), _fits(0.5, 300), _fits((1, 2), 300)
+    (True, True, False, False, False, False)
+    """
+    if isinstance(like, (tuple, list)):
+        return all(_fits(one, like[0]) for one in (value if isinstance(value, (tuple, list)) else [value]))
+    if isinstance(like, str) or not isinstance(like, (int, float)):
+        return type(value) is type(like)
+    kinds = (int,) if isinstance(like, int) else (int, float)
+    return isinstance(value, kinds) and (value > 0 or value == like)
 
 
 def _words(value: Any) -> str:
