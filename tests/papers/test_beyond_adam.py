@@ -58,7 +58,7 @@ def test_farthest_and_average() -> None:
 def test_predictions_start_where_the_trained_networks_do(tmp_path: Path) -> None:
     x = two_blobs(10, 8, seed=3)
     case = Case("dense(weight_var=2) > relu > dense(weight_var=2)", "blobs", 12, 1e-4)
-    starts = item.starts_of(Network.parse(case.network, classes=2), x, 12, 10, 0)
+    starts = item.starts_of(Network.parse(case.network, classes=2), x.x, 12, range(10), 0)
     run = Run(item.adam, quick=True, store=Store(tmp_path))
     found = item.pair(run, "ReLU", case, x, 10)
     share = (starts[:, :, 1] > starts[:, :, 0]).mean(axis=1)

@@ -119,7 +119,7 @@ def test_a_record_of_another_version_is_no_verdict(change: dict[str, Any]) -> No
     assert "**outdated** | – | beyond/toy |" in text
     assert "coins are fair" not in text
     assert "0.5 ± 0.1" not in text
-    assert "**holds** |" not in text
+    assert "holds** |" not in text
     assert "coins are fair" in whole([record_of(now, HOLDS)], items={now.id: now})
 
 
@@ -224,9 +224,9 @@ def test_claims_have_a_verdict_and_a_line_of_number() -> None:
         Entry("I5", "s", "1; " * 100, "holds", "", "γ = 2 ± 1"),
     )
     text = whole([record_of(one, *entries)], items={one.id: one, idle.id: idle})
-    assert "| **holds; does not hold** | 0.9 ± 0.1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I4")
-    assert "| **holds** | γ = 2 ± 1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I5")
-    assert row(text, "I6").endswith("| **not tested** | – | igb/idle |")
+    assert "| **✓ holds; ✗ does not hold** | 0.9 ± 0.1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I4")
+    assert "| **✓ holds** | γ = 2 ± 1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I5")
+    assert row(text, "I6").endswith("| **○ not tested** | – | igb/idle |")
     assert row(text, "I7").endswith("| **open** | – | – |")
     assert row(text, "B3").startswith("| B3 | *Tokens.* ")
     places = [text.index(words) for words in ("# What holds", "| I1 |", "| B1 |", "# Items", "# Checks and sizes")]
@@ -238,7 +238,7 @@ def test_a_claim_is_judged_by_what_it_says_and_a_number_names_its_item() -> None
     extra = Entry("I4", "beyond the paper: more", "3 ± 1", "does not hold", "no", "extra 3 ± 1")
     limit = Entry("I4", "s", "0.5 ± 0.1", "holds with a limit", "narrow")
     text = whole([record_of(one, HOLDS, extra), record_of(other, limit)], items={one.id: one, other.id: other})
-    assert "| **holds; holds with a limit** | 0.5 ± 0.1 (igb/other) | " in row(text, "I4")
+    assert "| **✓ holds; ◐ holds with a limit** | 0.5 ± 0.1 (igb/other) | " in row(text, "I4")
     alone = whole([record_of(one, extra)], items={one.id: one})
     assert "| **does not hold** | extra 3 ± 1 | " in row(alone, "I4")
 
@@ -270,7 +270,7 @@ def shown(finding: claims.Finding, **changes: Any) -> tuple[str, bool]:
 def test_findings_are_shown_only_where_a_record_says_so(finding: claims.Finding) -> None:
     text, found = shown(finding)
     assert found
-    assert f"**{finding.verdicts[0]}**: 1.25 ± 0.01\n" in text
+    assert f"**{ledger.marked(finding.verdicts[0])}**: 1.25 ± 0.01\n" in text
     assert f"![{finding.title}](claims/{finding.chart or 'a.png'})" in text
     others = {"holds", "holds with a limit", "does not hold", "not tested"} - set(finding.verdicts)
     for verdict in others:

@@ -374,7 +374,7 @@ def test_records_round_trip_and_the_page_lists_every_claim(tmp_path: Path) -> No
     for claim in claims.CLAIMS:
         assert f"\n| {claim} | " in text
     assert "| I4 | " in text
-    assert "**holds; holds with a limit**" in text
+    assert "**✓ holds; ◐ holds with a limit**" in text
     assert "a \\| b" in text
     assert "only here" in text
     assert "\n- our size" in text

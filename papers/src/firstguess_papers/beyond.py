@@ -15,15 +15,14 @@ import firstguess as fg
 from firstguess import FirstguessError, Network, figures
 from firstguess.data import two_blobs
 from firstguess_papers import library
-from firstguess_papers.beyond_frontier import starts_of
 from firstguess_papers.charts import DOTS, deep, largest, law_panel, lines, ratio, row, std
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import UNKNOWN, Check, Number, Truth, above, all_of, check, claimed, same
+from firstguess_papers.judging import UNKNOWN, Array, Check, Number, Truth, above, all_of, check, claimed, same
 from firstguess_papers.library import Tangent, absorption_of, scalar_tangent, steps_to
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import DEPTHS, PLACES, network
 from firstguess_papers.running import Missing, Run
-from firstguess_papers.training_pieces import SEEDS, Array, trained
+from firstguess_papers.training_pieces import SEEDS, starts_of, trained
 
 if TYPE_CHECKING:
     from firstguess import Measurement, Prediction
@@ -373,7 +372,7 @@ def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int, pa
 
 def means_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Piece:
     """The mean over the data of f₁ − f₀, of every member before training."""
-    starts = starts_of(network, x, width, inits, seed)
+    starts = starts_of(network, x.x, width, range(inits), seed)
     return {"means": (starts[..., 1] - starts[..., 0]).mean(axis=1)}
 
 

@@ -17,12 +17,12 @@ from firstguess_papers.bias_mode import chosen
 from firstguess_papers.charts import Line, arms_chart, lines, ratio
 from firstguess_papers.charts import predicted as predicted_line
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, Truth, above, all_of, check, claimed, each
+from firstguess_papers.judging import Array, Check, Number, Truth, above, all_of, check, claimed, each
 from firstguess_papers.library import Curve, stand
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import mean
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Array, trained
+from firstguess_papers.training_pieces import starts_of, trained
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -162,22 +162,10 @@ def _overshoot(case: Case, x: Data) -> Piece:
     return {"rate": t.overshoot}
 
 
-def starts_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Array:
-    """Logits of every network before training: (networks, points, classes)."""
-    import torch
-
-    from firstguess_papers.library import build
-
-    points = torch.from_numpy(np.array(x.x, dtype=np.float32))
-    models = (build(network, x.x.shape[1:], width=width, seed=seed, member=member) for member in range(inits))
-    with torch.no_grad():
-        return np.array([model(points).double().numpy() for model in models])
-
-
 def predicted(case: Case, x: Data, inits: int, seed: int, how: dict[str, Any], *, factor: bool) -> Piece:
     """Rows go through all networks, `FACTORS` times where each has a random factor of its own."""
 
-    starts = starts_of(Network.parse(case.network, classes=2), x, case.width, inits, seed)
+    starts = starts_of(Network.parse(case.network, classes=2), x.x, case.width, range(inits), seed)
     if case.rate is None and factor:
         starts = np.tile(starts, (FACTORS, 1, 1))
     t = fg.predict_training(case.network, data=x, start=starts, seed=seed, trust=factor, **how)

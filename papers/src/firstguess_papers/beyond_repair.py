@@ -13,10 +13,10 @@ import numpy as np
 from firstguess import Inputs, Network, Stand, predict, tune
 from firstguess_papers.charts import Line, arms_chart
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, each
+from firstguess_papers.judging import UNKNOWN, Array, Check, Number, check, claimed, each
 from firstguess_papers.library import Dense, Layer, changed, stand
 from firstguess_papers.measured import Found, measured
-from firstguess_papers.training_pieces import Arm, Array, trained
+from firstguess_papers.training_pieces import Arm, trained
 from firstguess_papers.training_speed import SAME_SCORE, apart, log_steps, number, over_looks, part_of, scores, typical
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import firstguess as fg
 from firstguess import Inputs, Network
 from firstguess_papers.charts import Line, arms_chart, lines
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, check, claimed, each
+from firstguess_papers.judging import Array, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Missing, Run
-from firstguess_papers.training_pieces import Arm, Array, trained
+from firstguess_papers.training_pieces import Arm, trained
 from firstguess_papers.training_speed import apart, more, number, part_of
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess_papers.charts import dots, lines
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, check, claimed, each
+from firstguess_papers.judging import Array, Number, check, claimed, each
 from firstguess_papers.measured import Found, measured
-from firstguess_papers.mf import Array, mean, ratio
+from firstguess_papers.mf import mean, ratio
 
 if TYPE_CHECKING:
     from firstguess import Network

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 import firstguess as fg
-from firstguess_papers.judging import Number, average
+from firstguess_papers.judging import Array, Number, average
 from firstguess_papers.library import BIASED, Curve
 from firstguess_papers.running import Run
 
 if TYPE_CHECKING:
     from firstguess.data import Data
 
-Array = NDArray[np.float64]
 GAP = (
     0.2  # of recall: classes whose recalls differ by more have parted; shares of 60 and 40 % in a network that guesses
 )

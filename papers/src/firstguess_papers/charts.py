@@ -11,13 +11,12 @@ import numpy as np
 
 from firstguess import InvalidInput
 from firstguess_papers import library
-from firstguess_papers.judging import Number, proportion
+from firstguess_papers.judging import Array, Number, proportion
 from firstguess_papers.library import predicted_law
 from firstguess_papers.training_pieces import Arm
 
 if TYPE_CHECKING:
     import altair as alt
-    from numpy.typing import NDArray
 
     from firstguess import EmpiricalGuesses, Guesses, Measurement, Prediction
     from firstguess_papers.library import Chart, Curve, Series
@@ -44,7 +43,7 @@ def share(m: Measurement, low: float, high: float) -> Number:
     return proportion(inside)
 
 
-def ratio(over: NDArray[np.float64], under: NDArray[np.float64]) -> Number:
+def ratio(over: Array, under: Array) -> Number:
     """Of averages over networks, with its standard error to first order.
 
     >>> print(ratio(np.array([2.0, 4.0]), np.array([1.0, 2.0])))

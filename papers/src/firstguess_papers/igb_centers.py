@@ -16,11 +16,10 @@ from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import largest, law_panel, lines, predicted, row
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, average, check, claimed, power_law, root, same
+from firstguess_papers.judging import Array, Number, average, check, claimed, power_law, root, same
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.running import Run
 
-FloatArray = npt.NDArray[np.float64]
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "linear": lambda u: u,
     "relu": lambda u: np.maximum(u, 0.0),
@@ -32,14 +31,14 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 class Nodes:
     """Pre-activations of some nodes of every layer, over data: (inits, layers, nodes) each."""
 
-    mean: FloatArray
-    variance: FloatArray  # unbiased
-    skewness: FloatArray
-    kurtosis: FloatArray  # excess
+    mean: Array
+    variance: Array  # unbiased
+    skewness: Array
+    kurtosis: Array  # excess
     points: int
 
     @property
-    def centers(self) -> FloatArray:
+    def centers(self) -> Array:
         """Means in units of the layer's typical spread over data."""
         return self.mean / np.sqrt(self.variance.mean(axis=(0, 2), keepdims=True))
 
@@ -81,7 +80,7 @@ def simulate(
     return Nodes(*moments, points=len(data))
 
 
-def _moments(u: FloatArray) -> FloatArray:
+def _moments(u: Array) -> Array:
     n = len(u)
     mean = u.mean(axis=0)
     y = u - mean
@@ -279,7 +278,7 @@ OTHERWISE = {
 STRONG = 10.0  # γ from which bias is strong: deeply biased starts at 9.47
 
 
-def strongest_rival(z: FloatArray, gamma: float) -> FloatArray:
+def strongest_rival(z: Array, gamma: float) -> Array:
     """IGB App. H: G_c ≈ Φ(√(γ/2)·(z_c − max_{j≠c} z_j)), class c against its strongest rival only.
 
     `z` (draws, classes) are centers in units of their own spread. Over the data the difference of two logits has
@@ -341,7 +340,7 @@ def _multiclass(c: Found) -> dict[str, Any]:
                                 lambda c_=classes, g=g, size=size: _against_exact(c_, g, size, c.run.seed),
                                 label=f"{classes} classes, γ = {g:g}")  # fmt: skip
             table.append({"classes": classes, "gamma": g, **found})
-    laws: dict[Any, tuple[float, float, FloatArray]] = {}  # γ, exact E max, draws by the strongest rival
+    laws: dict[Any, tuple[float, float, Array]] = {}  # γ, exact E max, draws by the strongest rival
     for (pool, classes), cell in _pooled(c).items():
         gamma = float(fg.predict(cell.what).gamma[-1])
         z = np.random.default_rng([c.run.seed, classes]).standard_normal((4000, classes))
@@ -425,7 +424,7 @@ def _from(lines: list[dict[str, Any]]) -> str:
     return f"from γ = {min(fine):g} on" if fine else f"not up to γ = {max(bad):g}"
 
 
-def _panel_classes(label: str, m: Any, law: Any, rival: FloatArray) -> Any:
+def _panel_classes(label: str, m: Any, law: Any, rival: Array) -> Any:
     panel = law_panel(label, m, theory={"exact": law}, bins=20, note=f"largest fraction {largest(m)}")
     counts, _ = np.histogram(rival, np.asarray(panel.edges))
     curves = {**panel.curves, "strongest rival only": counts / rival.size / np.diff(panel.edges)}

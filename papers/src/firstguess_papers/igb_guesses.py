@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 import firstguess as fg
@@ -17,7 +16,7 @@ from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import KAIMING, deep, lines, predicted, std
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, above, average, check, claimed, proportion, root
+from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, proportion, root
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.running import Run
 
@@ -27,7 +26,6 @@ NATS = 0.1  # of the entropy, whose largest value is ln 10 = 2.30
 SHARE = 0.1  # of the networks below the predicted median: half of them, within this
 SHOWN = (1, 2, 3, 4, 5)
 RANKS = (1, 2, 3)  # whose laws are drawn and checked
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -355,7 +353,7 @@ ROOM_STRUCTURE = 0.04  # between kernel and networks, of the standard deviation 
 Key = tuple[str, str, int]  # data, activation, depth
 
 
-def exact_std(covariance: NDArray[np.float64]) -> float:
+def exact_std(covariance: Array) -> float:
     """Standard deviation of G₀ over networks of infinite width, two classes: theory.md (41), with no draws.
 
     Var G₀ = Σ_ab arcsin(c_ab)/(2πn²), c the correlation of the logits at points a and b; a = b gives 1/4n.

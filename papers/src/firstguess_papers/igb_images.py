@@ -199,9 +199,9 @@ fig12 = measured(
 
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "ResNet34": lambda: networks.resnet((3, 4, 6, 3), (64, 128, 256, 512), 10),
+    "ResNet34": lambda: networks.Model("ResNet", "", (64, 128, 256, 512), (3, 4, 6, 3), 10, "basic").factory(),
     "ViT, width 192, 12 blocks": lambda: networks.vit(192, 12, 10),
-    "ResNet10": lambda: networks.resnet((1, 1, 1, 1), (32, 64, 128, 256), 10),
+    "ResNet10": lambda: networks.Model("ResNet", "", (32, 64, 128, 256), (1, 1, 1, 1), 10, "basic").factory(),
     "ViT, width 128, 4 blocks": lambda: networks.vit(128, 4, 10),
 }
 

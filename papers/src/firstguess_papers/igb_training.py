@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess import figures
@@ -20,7 +19,7 @@ from firstguess_papers.charts import measured as measured_points
 from firstguess_papers.charts import predicted as predicted_line
 from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, check, claimed, each
+from firstguess_papers.judging import Array, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import MEMBERS, Arm, curve_rows, modes
@@ -361,7 +360,6 @@ fig15 = measured(
 )  # fmt: skip
 
 
-Array = NDArray[np.float64]
 _RELU = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 _EVEN = "3 x [dense(weight_var=2) > centered(relu)] > dense(weight_var=2)"
 ARMS: dict[str, tuple[str, Any]] = {

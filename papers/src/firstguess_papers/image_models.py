@@ -55,22 +55,6 @@ def cnn(blocks: tuple[Block, ...], kind: Kind, shape: tuple[int, ...], classes: 
     return make
 
 
-def resnet(depths: tuple[int, ...], widths: tuple[int, ...], classes: int) -> Callable[[], Any]:
-    """A ResNet with basic blocks from its Hugging Face configuration; (3, 4, 6, 3) and (64, …, 512) are ResNet34."""
-    import transformers
-
-    settings: Any = transformers.ResNetConfig  # its arguments are not all in its signature
-
-    def make() -> Any:
-        config = settings(
-            embedding_size=widths[0], hidden_sizes=list(widths), depths=list(depths), layer_type="basic",
-            num_labels=classes,
-        )  # fmt: skip
-        return transformers.ResNetForImageClassification(config)
-
-    return make
-
-
 def vit(width: int, blocks: int, classes: int) -> Callable[[], Any]:
     """A vision transformer for 32 × 32 images: patches of 4, heads of 64, GELU; from its Hugging Face configuration."""
     import transformers

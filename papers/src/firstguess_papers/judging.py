@@ -13,14 +13,15 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from firstguess_papers.items import Entry, Verdict
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 Truth: TypeAlias = bool | None
+Array: TypeAlias = NDArray[np.float64]
 SIGMAS = 4.0
 MANY = 12  # checks that are named in a statement, at most
 NOISY = "the errors of this run are too large to decide"  # so more networks can help
@@ -92,8 +93,6 @@ def power_law(x: Sequence[float], values: Sequence[Number]) -> tuple[Number, flo
     >>> print(exponent, f"{factor:.3f}")
     -1.000 ± 0.015 2.000
     """
-    import numpy as np
-
     logs = np.log(np.asarray(x, dtype=float))
     y = np.log([v.value for v in values])
     weights = np.array([v.value / v.error for v in values]) ** 2

@@ -18,6 +18,7 @@ _LINE, _EVIDENCE = 100, 160  # characters of a number's line, and of a finding's
 _TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
 
 
+MARKS = {"holds": "✓", "holds with a limit": "◐", "does not hold": "✗", "not tested": "○"}
 BEYOND = "beyond the paper"  # how statements begin that a paper's claim does not make
 
 
@@ -45,7 +46,8 @@ class Shown:
 
 def summary(shown: Shown, folder: str) -> list[str]:
     """One screen: verdicts of all checks by paper, what was found wrong, and where the pages are."""
-    lines = ["| | claims | " + " | ".join(VERDICTS) + " | outdated | open |", "|---" * (4 + len(VERDICTS)) + "|"]
+    heads = " | ".join(map(marked, (*VERDICTS, "outdated", "open")))
+    lines = [f"| | claims | {heads} |", "|---" * (4 + len(VERDICTS)) + "|"]
     total = [0] * (3 + len(VERDICTS))
     for paper, letter in _LETTERS.items():
         own = [claim for claim in CLAIMS if claim[0] == letter]
@@ -62,6 +64,21 @@ def summary(shown: Shown, folder: str) -> list[str]:
         parts.append("\n## What the papers have wrong or incomplete\n")
         parts += [f"- [{f.title}]({folder}/{paper_of(f.claim)}.md#{anchor(f.title)}) ({f.claim})" for f in kept]
     return parts
+
+
+def marked(verdict: str) -> str:
+    """A verdict with its mark, which is found faster than a word.
+
+    >>> marked("holds"), marked("outdated")
+    ('✓ holds', 'outdated')
+    """
+    return f"{MARKS[verdict]} {verdict}" if verdict in MARKS else verdict
+
+
+def counts(paper: str, shown: Shown) -> str:
+    """How often each verdict was given, on a paper's page."""
+    told = [entry.verdict for claim in CLAIMS if paper_of(claim) == paper for _, entry in shown.entries(claim)]
+    return ", ".join(f"{marked(verdict)} {told.count(verdict)}" for verdict in VERDICTS if verdict in told)
 
 
 def paper_of(claim: str) -> str:
@@ -124,13 +141,13 @@ def _row(claim: str, shown: Shown, topic: str = "") -> str:
     text = f"{f'*{topic}.* ' if topic else ''}{c.text} ({c.where})"
     if told:
         asked = [(r, e) for r, e in told if not e.statement.startswith(BEYOND)] or told  # what the claim itself says
-        verdicts = "; ".join(dict.fromkeys(entry.verdict for _, entry in asked))
+        verdicts = "; ".join(dict.fromkeys(marked(entry.verdict) for _, entry in asked))
         links = ", ".join(dict.fromkeys(_link(r.id) for r, _ in told))
         number = telling(asked)
     else:
         ids = [item.id for item in shown.items.values() if claim in item.claims]
         old = [record.id for record in shown.outdated if claim in record.claims]
-        verdicts = "outdated" if old else "not tested" if ids else "open"
+        verdicts = "outdated" if old else marked("not tested") if ids else "open"
         number, links = "–", ", ".join(dict.fromkeys((*old, *ids))) or "–"
     return f"| {c.id} | {cell(text)} | **{verdicts}** | {cell(number)} | {links} |"
 
@@ -139,7 +156,7 @@ def _finding(finding: Finding, evidence: Sequence[tuple[Record, Entry]], shown: 
     lines = [f"\n## {finding.title}", "", f"{finding.text} ({finding.claim})", ""]
     for record, entry in evidence:
         number = entry.headline or cut(entry.measured, _EVIDENCE)
-        lines.append(f"- {_link(record.id)}, **{entry.verdict}**: {number}")
+        lines.append(f"- {_link(record.id)}, **{marked(entry.verdict)}**: {number}")
     figures = shown.figures.get(finding.item, ())
     wanted = [figure for figure in figures if finding.chart and figure.endswith(finding.chart)] or list(figures[:1])
     lines += [line for figure in wanted for line in ("", f"![{finding.title}]({figure})")]
@@ -209,10 +226,10 @@ here](FOLDER/changed.md); each item names the commit that fixed its checks, wher
 _LEGEND = """
 ## What the verdicts mean
 
-- **holds**: every check that the claim needs passed.
-- **holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
-- **does not hold**: the numbers contradict it.
-- **not tested**: no item ran, or its errors were too large to decide.
+- **✓ holds**: every check that the claim needs passed.
+- **◐ holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
+- **✗ does not hold**: the numbers contradict it.
+- **○ not tested**: no item ran, or its errors were too large to decide.
 - **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
 """
 _WHOLE = "\nWhere a text ends in …, the rest is in the item's file in `docs/NAME/records`."
@@ -273,7 +290,8 @@ def pages(
     }  # fmt: skip
     for paper, title in PAPERS.items():
         own = beyond(shown) if paper == "beyond" else claims(paper, shown)
-        parts = [f"# {title}", f"\n[All papers](../{name}.md)", *own, *findings(paper, shown)]
+        told = counts(paper, shown)
+        parts = [f"# {title}", f"\n[All papers](../{name}.md){told and f': {told}.'}", *own, *findings(paper, shown)]
         of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
         parts += ["\n# Items", _WHOLE.replace("NAME", name)] if of_paper else []
         made[f"{name}/{paper}.md"] = parts + [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
@@ -314,7 +332,7 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     lines += ["| claim | verdict | measured | tested |", "|---|---|---|---|"]
     for entry in record.entries:
         why = f": {cut(said(entry), _ROOM)}" if entry.why else ""
-        texts = (f"**{entry.verdict}**{why}", cut(entry.measured, _ROOM), cut(entry.statement, _ROOM))
+        texts = (f"**{marked(entry.verdict)}**{why}", cut(entry.measured, _ROOM), cut(entry.statement, _ROOM))
         lines.append(f"| {entry.claim} | {' | '.join(cell(text) for text in texts)} |")
     notes = "".join(f"\n- {note}" for note in record.notes)
     lines += ["", '<details markdown="1"><summary>How it was done</summary>', ""]

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, average, check, claimed, power_law, root
+from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import predicted as known_training
@@ -27,7 +26,6 @@ from firstguess_papers.training_pieces import predicted as known_training
 if TYPE_CHECKING:
     from firstguess.data import Data
 
-Array = NDArray[np.float64]
 
 # The last axis of what `simulate` returns.
 CENTER, SPREAD, Q_AA, Q_AB, COSINE = range(5)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess import FirstguessError
+from firstguess import FirstguessError, Network
 from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry
-from firstguess_papers.judging import Number, all_of, below, check, claimed
+from firstguess_papers.judging import Array, Number, all_of, below, check, claimed
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import limits, text_of
 from firstguess_papers.mf_training import BATCH, EDGE, PHASES
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import MEMBERS, Arm, Array, predicted, trained
+from firstguess_papers.training_pieces import MEMBERS, Arm, predicted, starts_of, trained
 from firstguess_papers.training_speed import (
     SAME_SCORE,
     balanced,
@@ -134,16 +134,7 @@ def starts(run: Run, text: str, x: Any, classes: int, members: range, width: int
     """(members, points, classes): logits before training of the members that `fg.train` trains."""
 
     def compute() -> dict[str, Any]:
-        import torch
-
-        from firstguess import Network
-        from firstguess_papers.library import build
-
-        network = Network.parse(text, classes=classes)
-        points = torch.from_numpy(np.array(x))
-        with torch.inference_mode():
-            found = [build(network, x.shape[1:], width=width, seed=run.seed, member=m)(points).numpy() for m in members]
-        return {"logits": np.array(found)}
+        return {"logits": starts_of(Network.parse(text, classes=classes), x, width, members, run.seed)}
 
     key = {"starts": text, "members": [members.start, members.stop], "width": width, "classes": classes}
     key |= {"data": float(np.abs(x, dtype=np.float64).sum()), "points": len(x)}

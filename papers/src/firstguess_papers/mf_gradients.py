@@ -69,6 +69,19 @@ def growth(g: Gradients) -> Number:
     return Number(g.growth.value, g.growth.value * half / float(special.stdtrit(g.growth.inits - 1, 0.975)))
 
 
+def _factors(
+    c: Found, texts: Mapping[str, Sequence[str]], at: Sequence[float], x: Data, **sizes: Any
+) -> dict[str, list[Number]]:
+    """`growth` of networks at multiples of the critical weight variance, by name."""
+    return {
+        name: [
+            growth(stored_gradients(c.run, text, x, label=f"{name}, {times:g} × critical", **sizes))
+            for text, times in zip(own, at, strict=True)
+        ]
+        for name, own in texts.items()
+    }
+
+
 def level(found: Level) -> Number:
     """log10 of a mean square, as a number with an error."""
     return Number(found.value, found.error)
@@ -300,11 +313,7 @@ def _boundaries(c: Found) -> dict[str, Any]:
     assert plain is not None
     sizes: dict[str, Any] = {"inits": c.inits, "width": c.nodes, "points": c.points}
     x, texts = c.blob(c.points, 300), {b: [network(b, m * plain, c.layers) for m in MULTIPLES] for b in BLOCKS}
-    found = {
-        name: [growth(stored_gradients(c.run, text, x, label=f"{name}, {m:g} × critical", **sizes))
-               for text, m in zip(own, MULTIPLES, strict=True)]
-        for name, own in texts.items()
-    }  # fmt: skip
+    found = _factors(c, texts, MULTIPLES, x, **sizes)
     theory = {name: [mean_growth(text, c.layers) for text in own] for name, own in texts.items()}
     return {"late": late, "whole": whole, "edges": edges, "found": found, "theory": theory, "rows": [
         {"block": name, "multiple": m, "edge": edges[name], "factor": g.value, "error": g.error, "theory": t}
@@ -373,11 +382,7 @@ def _residual(c: Found) -> dict[str, Any]:
     """The factor on gradients a layer against the weight variance, with skips and norms; how c approaches 1."""
     sizes: dict[str, Any] = {"inits": c.inits, "width": c.width, "points": c.points}
     x, names = c.blob(c.points, 300), (*_PLACED, _RESIDUAL)
-    found = {
-        name: [growth(stored_gradients(c.run, _text(name, 2 * m, 20), x, label=f"{name}, {m:g} × critical", **sizes))
-               for m in TIMES]
-        for name in names
-    }  # fmt: skip
+    found = _factors(c, {name: [_text(name, 2 * m, 20) for m in TIMES] for name in names}, TIMES, x, **sizes)
     known = {name: [_known(name, 2 * m) for m in TIMES] for name in names}
     rows = [
         {"network": name, "multiple": m, "weight_var": 2 * m, "factor": v.value, "error": v.error, "theory": t}

@@ -16,11 +16,11 @@ import numpy as np
 from firstguess import FirstguessError
 from firstguess_papers.charts import columns, rows_chart
 from firstguess_papers.items import Entry, Item
-from firstguess_papers.judging import Check, Number, Truth, above, all_of, check, claimed
+from firstguess_papers.judging import Array, Check, Number, Truth, above, all_of, check, claimed
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import BIAS_VAR, Setting, limits, mf_settings
 from firstguess_papers.mf_vit import EXPECTED
-from firstguess_papers.training_pieces import Arm, Array, predicted, trained
+from firstguess_papers.training_pieces import Arm, predicted, trained
 from firstguess_papers.training_speed import (
     SAME_SCORE,
     apart,

@@ -10,11 +10,11 @@ import numpy as np
 
 from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry
-from firstguess_papers.judging import Check, Number, above, all_of, average, check, claimed
+from firstguess_papers.judging import Array, Check, Number, above, all_of, average, check, claimed
 from firstguess_papers.library import Curve
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Array, trained
+from firstguess_papers.training_pieces import trained
 from firstguess_papers.training_speed import SAME_SCORE, apart, exceeds, number, with_held_out
 
 if TYPE_CHECKING:

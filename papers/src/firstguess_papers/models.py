@@ -16,9 +16,8 @@ from torch import nn
 
 from firstguess import Network
 from firstguess_papers.charts import ratio
-from firstguess_papers.judging import Number
+from firstguess_papers.judging import Array, Number
 from firstguess_papers.library import IsolatedRandomness, build, contrasts, loss_gradient, orders
-from firstguess_papers.training_pieces import Array
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -91,7 +90,7 @@ def weights_of(model: SmallViT) -> NDArray[np.float32]:
     return nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
 
 
-def set_weights(model: SmallViT, weights: NDArray[np.float64]) -> None:
+def set_weights(model: SmallViT, weights: Array) -> None:
     """The inverse of `weights_of`."""
     nn.utils.vector_to_parameters(torch.tensor(weights, dtype=torch.float32), model.parameters())
 
@@ -146,7 +145,7 @@ class VanillaViT(nn.Module):
         return self.states(images)[-1]
 
 
-def block_gradients(model: VanillaViT, images: torch.Tensor, labels: torch.Tensor) -> NDArray[np.float64]:
+def block_gradients(model: VanillaViT, images: torch.Tensor, labels: torch.Tensor) -> Array:
     """(blocks, 5): mean squares of the gradient at each block's tokens (all points, the favoured class's, the others'),
     the mean square of the tokens, and their correlation within one image (1: all tokens alike).
 

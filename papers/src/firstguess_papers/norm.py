@@ -13,18 +13,15 @@ from firstguess import figures
 from firstguess_papers import library
 from firstguess_papers.charts import deep, gamma, laws, lines, std
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, above, check, claimed, each
+from firstguess_papers.judging import Array, Check, Number, above, check, claimed, each
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.mf import mean
 from firstguess_papers.running import Run
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from firstguess import EmpiricalGuesses, Measurement
     from firstguess.data import Data
 
-    Array = NDArray[np.float64]
 
 AROUND = {  # an activation
     "no norm": "{}",
@@ -73,7 +70,7 @@ def paired(one: Measurement, other: Measurement) -> Number:
     a, b = one.guesses.fractions[:, 0], other.guesses.fractions[:, 0]
     n = len(a)
 
-    def without(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def without(x: Array) -> Array:
         centred = x - x.mean()
         return np.sqrt(np.maximum((centred**2).sum() - centred**2 * n / (n - 1), 0.0) / (n - 2))
 

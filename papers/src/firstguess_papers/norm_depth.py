@@ -17,7 +17,7 @@ from firstguess import figures
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.charts import Line, arms_chart, deep, gamma, laws, lines, row, std
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Number, check, claimed, each, power_law
+from firstguess_papers.judging import Array, Number, check, claimed, each, power_law
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.mf import mean
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess_papers.running import Run
 
-    Array = NDArray[np.float64]
 
 BATCHES = (4, 16, 64, None)
 AT = (1, 5, 10, 20)  # hidden layers that are judged
@@ -322,7 +321,6 @@ rmsnorm = measured(
 )  # fmt: skip
 
 
-Array = NDArray[np.float64]
 Steps = NDArray[np.int64]
 NETS = {
     "ReLU, 1 hidden layer": "dense(weight_var=2) > relu > dense(weight_var=2)",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import firstguess as fg
 from firstguess_papers.charts import arms_chart, by_class, deep, lines_of, rows_chart
 from firstguess_papers.items import Entry, Holds, Item
-from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, each
+from firstguess_papers.judging import UNKNOWN, Array, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm import PLACES, network
-from firstguess_papers.training_pieces import Arm, Array, curve_rows, sooner
+from firstguess_papers.training_pieces import Arm, curve_rows, sooner
 
 if TYPE_CHECKING:
     from firstguess.data import Data

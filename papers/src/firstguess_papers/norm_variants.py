@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.charts import EVEN, FLIPS, beyond_flips, deep, dots, gammas, layer_lines, lines
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, all_of, below, check, claimed, each, same
+from firstguess_papers.judging import Array, Check, Number, all_of, below, check, claimed, each, same
 from firstguess_papers.library import SKEWED, TAILED
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import AROUND
@@ -23,7 +22,6 @@ from firstguess_papers.training_pieces import Arm, modes, predicted, trained
 if TYPE_CHECKING:
     from firstguess import Measurement
 
-Array = NDArray[np.float64]
 PLACEMENTS = {
     "no norm": deep("relu", 5),
     "LayerNorm before": deep("layernorm > relu", 5),

@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess import InvalidInput
-from firstguess_papers.judging import Number, average
+from firstguess_papers.judging import Array, Number, average
 from firstguess_papers.library import Accuracy, Curve, Curves, Followed
 from firstguess_papers.running import Run
 
 if TYPE_CHECKING:
-    from firstguess import PredictedTraining, TrainedMembers
+    from firstguess import Network, PredictedTraining, TrainedMembers
     from firstguess.data import Data
     from firstguess_papers.library import Piece
 
-Array = NDArray[np.float64]
 MEMBERS = 10  # fewer trained networks in an arm decide nothing
 SEEDS = 1000  # between parts of an arm: each is an ensemble of its own
 _FALLING = ("largest", "loss", "gap")  # curves whose thresholds are reached from above
@@ -232,6 +231,18 @@ def predicted(
 def modes(run: Run, network: str, data: Data, width: int, *, label: str = "modes") -> Mapping[str, Any]:
     """The numbers that explain a prediction: rates at which the bias overshoots and swings for ever, its modes."""
     return predicted(run, network, data, label=label, lr=1e-7, steps=[0, 1], width=width, draws=20).about
+
+
+def starts_of(network: Network, x: NDArray[Any], width: int, members: range, seed: int) -> Array:
+    """Logits before training of the members that `fg.train` trains: (networks, points, classes)."""
+    import torch
+
+    from firstguess_papers.library import build
+
+    points = torch.from_numpy(np.array(x, dtype=np.float32))
+    with torch.inference_mode():
+        models = (build(network, x.shape[1:], width=width, seed=seed, member=member) for member in members)
+        return np.array([model(points).double().numpy() for model in models])
 
 
 def prediction_piece(

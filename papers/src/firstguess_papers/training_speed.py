@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess_papers.judging import Check, Number, Truth, above, average
-from firstguess_papers.training_pieces import MEMBERS, Arm, Array
+from firstguess_papers.judging import Array, Check, Number, Truth, above, average
+from firstguess_papers.training_pieces import MEMBERS, Arm
 
 if TYPE_CHECKING:
     from firstguess.data import Data
