@@ -240,7 +240,7 @@ def test_a_claim_is_judged_by_what_it_says_and_a_number_names_its_item() -> None
     text = whole([record_of(one, HOLDS, extra), record_of(other, limit)], items={one.id: one, other.id: other})
     assert "| **✓ holds; ◐ holds with a limit** | 0.5 ± 0.1 (igb/other) | " in row(text, "I4")
     alone = whole([record_of(one, extra)], items={one.id: one})
-    assert "| **does not hold** | extra 3 ± 1 | " in row(alone, "I4")
+    assert "| **✗ does not hold** | extra 3 ± 1 | " in row(alone, "I4")
 
 
 @pytest.mark.parametrize("room", range(10, 90, 7))

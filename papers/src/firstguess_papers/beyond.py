@@ -176,14 +176,10 @@ class Panel:
         rest = largest(self.measured) - Number(law.expected_max(), error)
         return rest.value / rest.error
 
-    @property
-    def covered(self) -> bool:
-        return self.finite is not None
-
 
 def judge(panels: Sequence[Panel]) -> Entry:
     """B9: every panel within 3 standard errors at its own size, and not all of them at infinite size."""
-    known = [p for p in panels if p.covered]
+    known = [p for p in panels if p.finite]
     beyond = sum(abs(p.z_infinite) > SIGMAS for p in panels)
     close = f"within {SIGMAS:g} standard errors"
     at_this = f"width {WIDTH} and {DIMENSION} dimensions"
@@ -192,7 +188,7 @@ def judge(panels: Sequence[Panel]) -> Entry:
         [*(Check(p.name, close, abs(p.z_finite) <= SIGMAS, f"{std(p.measured)} against {p.known.value:.4f}, "
                  f"z = {p.z_finite:+.1f} (infinite size {p.infinite.guesses.std():.4f})") for p in known),
          Check("infinite size", f"beyond {SIGMAS:g} in at least one", beyond > 0, f"in {beyond} of {len(panels)}")],
-        within=[*(Check(p.name, "covered", False, f"{std(p.measured)}, {p.why}") for p in panels if not p.covered),
+        within=[*(Check(p.name, "covered", False, f"{std(p.measured)}, {p.why}") for p in panels if not p.finite),
                 *(Check(f"E max G, {p.name}", close, abs(p.z_largest) <= SIGMAS, f"z = {p.z_largest:+.1f}")
                   for p in known)],
         headline=f"largest |z| {max((abs(p.z_finite) for p in known), default=math.nan):.1f}; at infinite size "
@@ -202,19 +198,19 @@ def judge(panels: Sequence[Panel]) -> Entry:
 
 
 def _charts(c: Found) -> dict[str, Any]:
-    known = [p for p in c.panels if p.covered]
+    known = [p for p in c.panels if p.finite]
     here, far = sum(abs(p.z_finite) <= SIGMAS for p in known), sum(abs(p.z_infinite) <= SIGMAS for p in known)
 
     def dots(p: Panel) -> list[library.Dot]:
-        at_this = [library.Dot(p.place, FINITE, p.known.value)] if p.covered else []
+        at_this = [library.Dot(p.place, FINITE, p.known.value)] if p.finite else []
         seen = library.Dot(p.place, "networks", *std(p.measured))
         return [seen, *at_this, library.Dot(p.place, INFINITE, p.infinite.guesses.std())]
 
     series = ["networks", FINITE, INFINITE]
     return {
         "laws": figures.panels_chart(
-            [law_panel(p.name, p.measured, theory={INFINITE: p.infinite} | ({FINITE: p.finite} if p.covered else {}),
-                       note=f"std {std(p.measured)}" + (f", z = {p.z_finite:+.1f}" if p.covered else ", not covered"))
+            [law_panel(p.name, p.measured, theory={INFINITE: p.infinite} | ({FINITE: p.finite} if p.finite else {}),
+                       note=f"std {std(p.measured)}" + (f", z = {p.z_finite:+.1f}" if p.finite else ", not covered"))
              for p in c.panels],
             title=f"At width {WIDTH} the theory has {here} of {len(known)} panels right, at infinite width {far}",
             subtitle=[f"Bars: networks. Right: std of the share of a class within {SIGMAS:g} standard errors."],
@@ -288,7 +284,7 @@ finite_size = measured(
     tables=lambda c: {"panels": [_row(p) for p in c.panels]},
     charts=_charts,
     holds={"spreads": Holds("What infinite width misses, finite width and dimension give")},
-    notes=lambda c: [f"{p.name} has no prediction at this size: {p.why}" for p in c.panels if not p.covered],
+    notes=lambda c: [f"{p.name} has no prediction at this size: {p.why}" for p in c.panels if not p.finite],
 )  # fmt: skip
 
 

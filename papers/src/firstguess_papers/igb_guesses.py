@@ -74,21 +74,17 @@ def ranks_of(fractions: Array) -> Array:
     return -np.sort(-fractions, axis=1)
 
 
+def entropies(fractions: Array) -> Array:
+    """Of every network's guesses, in nats."""
+    return -np.where(fractions > 0, fractions * np.log(np.maximum(fractions, 1e-300)), 0.0).sum(axis=1)
+
+
 def compare(name: str, gamma: float, fractions: Array, law: dict[str, Any]) -> Ranked:
     """What was measured beside the predicted law, as `predict_ranks` gives it."""
     ranked = ranks_of(fractions)
     below = [proportion(ranked[:, k - 1] <= float(law["medians"][k - 1]) + 1e-9) for k in RANKS]
-    own = -np.where(fractions > 0, fractions * np.log(np.maximum(fractions, 1e-300)), 0.0).sum(axis=1)
-    return Ranked(
-        name,
-        gamma,
-        [average(ranked[:, k - 1]) for k in SHOWN],
-        [float(v) for v in law["means"]],
-        below,
-        [float(v) for v in law["half"]],
-        average(own),
-        float(law["entropy"]),
-    )
+    means, theory, half = [average(ranked[:, k - 1]) for k in SHOWN], law["means"].tolist(), law["half"].tolist()
+    return Ranked(name, gamma, means, theory, below, half, average(entropies(fractions)), float(law["entropy"]))
 
 
 def predict_ranks(gamma: float, points: int) -> dict[str, Any]:
@@ -185,8 +181,7 @@ def _panels(r: Ranked, fractions: Array, law: dict[str, Any]) -> list[Any]:
         )
         for k in RANKS
     ]  # fmt: skip
-    own = -np.where(fractions > 0, fractions * np.log(np.maximum(fractions, 1e-300)), 0.0).sum(axis=1)
-    return [*found, panel("entropy", own, np.asarray(law["entropies"]), 2.4, f"average {r.entropy}")]
+    return [*found, panel("entropy", entropies(fractions), np.asarray(law["entropies"]), 2.4, f"average {r.entropy}")]
 
 
 NEAR = 0.5  # spreads of the cloud: points nearer to the boundary than this are called near

@@ -180,15 +180,6 @@ def all_of(checks: Iterable[Truth]) -> Truth:
     return False if any(c is False for c in found) else None if any(c is None for c in found) else True
 
 
-def stated(check: Truth, so: str, otherwise: str) -> str:
-    """A figure's title: `so` only where the check that says it has passed.
-
-    >>> stated(None, "bias grows with depth", "bias by depth")
-    'bias by depth'
-    """
-    return so if check is True else otherwise
-
-
 def verdict(must: Iterable[Truth], *, within: Iterable[Truth] = ()) -> Verdict:
     """`must` are the checks that the claim itself needs; `within` those it needs to hold without a limit.
 

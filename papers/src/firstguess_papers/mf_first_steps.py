@@ -11,7 +11,7 @@ import numpy as np
 from firstguess import FirstguessError, Network
 from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry
-from firstguess_papers.judging import Array, Number, all_of, below, check, claimed
+from firstguess_papers.judging import Array, Number, check, claimed
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import limits, text_of
@@ -159,33 +159,28 @@ def judged_ranks(ranks: list[Ranks]) -> Entry:
 
 
 def _rank_rows(ranks: list[Ranks]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for r in ranks:
-        for source, draws in (("trained", r.draws), ("predicted", r.known)):
-            if draws is None:
-                continue
-            curve = Curve(r.steps.astype(np.int64), draws)
-            rows += [
-                {"arm": r.label, "source": source, "step": int(s), "correlation": float(m), "error": float(e)}
-                | {"absorption": r.absorption, "networks": len(draws)}
-                for s, m, e in zip(curve.steps, curve.mean, curve.se, strict=True)
-            ]
-    return rows
+    return [
+        {"arm": r.label, "source": source, "step": int(s), "correlation": float(m), "error": float(e)}
+        | {"absorption": r.absorption, "networks": len(draws)}
+        for r in ranks
+        for source, draws in (("trained", r.draws), ("predicted", r.known))
+        if draws is not None
+        for curve in [Curve(r.steps.astype(np.int64), draws)]
+        for s, m, e in zip(curve.steps, curve.mean, curve.se, strict=True)
+    ]
 
 
 def _rank_chart(ranks: list[Ranks]) -> Chart:
     """Trained networks and their predictions; at 1 the bias is absorbed."""
-    rows: list[dict[str, Any]] = []
-    for r in ranks:
-        steps = r.steps.astype(np.int64)
-        real, known = Curve(steps, r.draws), None if r.known is None else Curve(steps, r.known).mean
-        heading = f"{r.label}: absorbed in {r.absorption:.0f} steps"
-        rows += [
-            {"name": "networks", "panel": heading, "at": r.steps[k] / r.absorption}
-            | {"value": Number(float(real.mean[k]), float(real.se[k]))}
-            | {"theory": None if known is None else float(known[k])}
-            for k in range(1, len(steps))
-        ]
+    lines_of = _rank_rows(ranks)
+    known = {(row["arm"], row["step"]): row["correlation"] for row in lines_of if row["source"] == "predicted"}
+    rows = [
+        {"name": "networks", "panel": f"{row['arm']}: absorbed in {row['absorption']:.0f} steps"}
+        | {"at": row["step"] / row["absorption"], "value": Number(row["correlation"], row["error"])}
+        | {"theory": known.get((row["arm"], row["step"]))}
+        for row in lines_of
+        if row["source"] == "trained" and row["step"] > 0
+    ]
     return lines(
         rows, "at", panel="panel", title="Early scores of classes against the untrained network's guesses",
         x_title="Steps, in units of the absorption time (logarithmic)", y_title="Rank correlation", x_scale="log",
@@ -335,15 +330,9 @@ def _pull_chart(pulls: dict[str, Pulls]) -> Chart:
             Line(words, Curve(p.steps, p.right[p.third(unequal)]), Curve(p.steps, p.known[p.third(unequal)]))
             for words, unequal in (("third with the most equal gradients", False), ("with the least equal", True))
         ]
-    slower = all_of(below(p.tie(), _TIE) for p in pulls.values())
-    titles = {
-        True: "Networks whose classes pull unequally at the start learn more slowly",
-        False: "How unequally classes pull at the start says little about the speed of learning",
-        None: "Gradients of classes in the first steps, and the speed of learning",
-    }
     return arms_chart(
         panels,
-        title=titles[slower],
+        title="Gradients of classes in the first steps, and the speed of learning",
         columns=2,
         plain=plain,
         y_domains={h: _ticks(lines) if h in plain else (0.4, 1.0) for h, lines in panels.items()},
@@ -373,6 +362,7 @@ class_gradients = measured(
         for name, p in c.pulls.items() for i, (a, b) in enumerate(zip(p.imbalance, p.speed, strict=True))
     ]},
     charts=lambda c: {"gradients": _pull_chart(c.pulls)},
+    holds={"gradients": "Networks whose classes pull unequally at the start learn more slowly"},
     notes=[
         "Gradients: norms over all weights of the gradient of the mean loss on one class. Made equal: every class's "
         "gradient is given the same length, and the step the length that it had.",

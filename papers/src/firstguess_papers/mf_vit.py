@@ -10,7 +10,7 @@ import numpy as np
 
 from firstguess_papers.charts import lines
 from firstguess_papers.items import Entry
-from firstguess_papers.judging import Array, Check, Number, above, all_of, average, check, claimed
+from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed
 from firstguess_papers.library import Curve
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
@@ -81,6 +81,7 @@ pretrained = measured(
         for step, m, e in zip(t.steps, _curve(t, name).mean, _curve(t, name).se, strict=True)
     ]},
     charts=lambda c: {"scaled": _chart(c.found)},
+    holds={"scaled": "Halved weights bias a trained transformer; weights as they are are tuned best"},
     notes=[
         "Stand-in for MF's large pre-trained ViT: small ones, pre-trained here; a member is a pre-training of its own "
         "(start, order of the data) with a new head, so that errors are those of the whole procedure.",
@@ -184,15 +185,6 @@ def judged(found: dict[float, Tuned], past: Number) -> list[Entry]:
     ]  # fmt: skip
 
 
-def _title(found: dict[float, Tuned]) -> str:
-    """What was found of bias and of fine-tuning; what was not decided is not said."""
-    bias = {True: "halved weights bias a trained transformer", False: "halved weights hardly bias a trained network"}
-    tuned = {True: "weights as they are are tuned best", False: "weights as they are are not tuned best"}
-    parts = ((bias, halved_is_biased(found).truth), (tuned, all_of(one.truth for one in as_is_is_best(found))))
-    line = "; ".join(words[truth] for words, truth in parts if truth is not None)
-    return (line[:1].upper() + line[1:]) or "A trained transformer with scaled weights, fine-tuned on other classes"
-
-
 def _chart(found: dict[float, Tuned]) -> Chart:
     from firstguess_papers.charts import Line, arms_chart
 
@@ -207,7 +199,7 @@ def _chart(found: dict[float, Tuned]) -> Chart:
     top = max(float(np.nanmax(_curve(t, "loss").mean)) for t in found.values())
     return arms_chart(
         panels,
-        title=_title(found),
+        title="A trained transformer with scaled weights, fine-tuned on other classes",
         plain=["Loss, training"],
         y_domains={"Loss, training": (0.0, math.ceil(2 * top + 0.2) / 2 if math.isfinite(top) else 1.0)},
     )

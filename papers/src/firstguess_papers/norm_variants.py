@@ -68,23 +68,6 @@ def choose(arms: Mapping[Candidate, Arm], rule: str, step: int) -> Choice:
     )
 
 
-@dataclass(frozen=True)
-class Picks:
-    """Choices by rule and step, among what was trained and among what was predicted."""
-
-    seen: Mapping[str, Mapping[int, Choice]]
-    known: Mapping[str, Mapping[int, Choice]]
-
-    @staticmethod
-    def of(arms: Mapping[Candidate, Arm], forecasts: Mapping[Candidate, Arm], steps: Sequence[int]) -> Picks:
-        """By both rules, at each step."""
-        seen, known = (
-            {rule: {k: choose(given, what, k) for k in steps} for rule, what in RULES.items()}
-            for given in (arms, forecasts)
-        )
-        return Picks(seen, known)
-
-
 def _stack(arms: Mapping[Candidate, Arm], what: str, step: int) -> Array:
     """(candidates, networks); what has diverged is worth nothing."""
     return np.array([np.nan_to_num(arm.values(what, step), nan=0.0) for arm in arms.values()])
@@ -101,7 +84,7 @@ def judged(one: Arm, by_global: Choice, by_worst: Choice) -> list[Check]:
 
 
 def _candidates(c: Found) -> dict[str, Any]:
-    """Trained and predicted candidates, and what each network's tuner picks at step k by one number."""
+    """Trained and predicted candidates, and by what both rules pick at step k among each set of them."""
     run = c.run
     whole = run.data("mnist:even-odd", points=2 * (c.n + c.held))
     x = chosen(whole, (c.n // 2, c.n // 2), flat=True)
@@ -118,53 +101,60 @@ def _candidates(c: Found) -> dict[str, Any]:
             arms[placement, factor] = trained(run, net, x, inits=c.inits, parts=c.parts, **how)
             if factor * unit < limit:
                 forecasts[placement, factor] = predicted(run, net, x, draws=c.draws, trust=False, **how)
-    picks = {words: Picks.of(_only(arms, names), _only(forecasts, names), looks[1:]) for words, names in SETS.items()}
+    sources = {"trained": arms, "predicted": forecasts}
+    picks = {
+        (words, source): {rule: {k: choose(_only(given, names), what, k) for k in looks[1:]}
+                          for rule, what in RULES.items()}
+        for words, names in SETS.items() for source, given in sources.items()
+    }  # fmt: skip
     return {"candidates": arms, "forecasts": forecasts, "picks": picks,
-            "one": next(iter(arms.values())), "other": next(iter(forecasts.values()))}  # fmt: skip
+            "one": {source: next(iter(given.values())) for source, given in sources.items()}}  # fmt: skip
 
 
 def _only(arms: Mapping[Candidate, Arm], names: Sequence[str]) -> dict[Candidate, Arm]:
     return {key: arm for key, arm in arms.items() if key[0] in names}
 
 
-def _entry(words: str, one: Arm, found: Picks, arms: Mapping[Candidate, Arm]) -> Entry:
-    early = {rule: found.seen[rule][_EARLY] for rule in RULES}
-    ideal = float(np.max([np.nan_to_num(arm.values("test worst", arm.last)).mean() for arm in arms.values()]))
+def _entry(c: Found, words: str, names: Sequence[str]) -> Entry:
+    one, picks = c.one["trained"], c.picks[words, "trained"]
+    early = {rule: by_step[_EARLY] for rule, by_step in picks.items()}
+    arms = _only(c.candidates, names).values()
+    ideal = float(np.max([np.nan_to_num(arm.values("test worst", arm.last)).mean() for arm in arms]))
     leads, costs = judged(one, early["global"], early["worst class"])
-    late = found.seen["global"][max(found.seen["global"])]
+    late = picks["global"][max(picks["global"])]
     return claimed(
         "N20", f"{words}, picked at step {_EARLY} by global accuracy or by the worst class's", [leads], within=[costs],
         limit="at the end the worst class is hardly lower: what was picked for the favoured class trains as well",
         otherwise="what both rules pick favours a class alike: with even classes, less bias is more accuracy by either",
         also="; ".join(
-            f"by {rule}: lead {one.number(c.lead)}, held-out accuracy at the end {one.number(c.final)}, of the worst "
-            f"class {one.number(c.worst)}, LayerNorm after chosen by {one.number(c.after)}" for rule, c in early.items()
+            f"by {rule}: lead {one.number(choice.lead)}, held-out accuracy at the end {one.number(choice.final)}, of "
+            f"the worst class {one.number(choice.worst)}, LayerNorm after chosen by {one.number(choice.after)}"
+            for rule, choice in early.items()
         ) + f"; picked by global at the last step {one.number(late.worst)}; best single candidate {ideal:.3f}",
     )  # fmt: skip
 
 
-def _rows(one: Arm, picks: Mapping[str, Mapping[int, Choice]], **more: str) -> list[dict[str, Any]]:
+def _picked(c: Found) -> list[tuple[dict[str, Any], dict[str, Number]]]:
+    """Every choice: which it is, and its numbers."""
     return [
-        {**more, "rule": rule, "step": k}
-        | {f"{what}": one.number(getattr(c, what)).value for what in ("lead", "final", "worst", "after")}
-        | {"worst_error": one.number(c.worst).error, "lead_error": one.number(c.lead).error}
-        for rule, by_step in picks.items()
-        for k, c in by_step.items()
-    ]
+        ({"candidates": words, "source": source, "rule": rule, "step": k},
+         {what: c.one[source].number(getattr(choice, what)) for what in ("lead", "final", "worst", "after")})
+        for (words, source), by_rule in c.picks.items()
+        for rule, by_step in by_rule.items() for k, choice in by_step.items()
+    ]  # fmt: skip
 
 
-def _chart(arms: tuple[Arm, Arm], found: Mapping[str, Picks]) -> Any:
+def _chart(c: Found) -> Any:
     """Trained (points) and picked among predicted trainings (lines), by what is picked for."""
     shown = {"lead": "lead of the favoured class", "worst": "worst class at the end"}
-    rows: list[dict[str, Any]] = []
-    for words, picks in found.items():
-        for what, heading in shown.items():
-            for rule, by_step in picks.seen.items():
-                for step, choice in by_step.items():
-                    seen = arms[0].number(getattr(choice, what))
-                    known = arms[1].number(getattr(picks.known[rule][step], what))
-                    rows.append({"name": f"picked by {rule} accuracy", "panel": f"{words}: {heading}", "step": step})
-                    rows[-1] |= {"value": Number(seen.value, float(np.nan_to_num(seen.error))), "theory": known.value}
+    known = {(*key.values(),): numbers for key, numbers in _picked(c)}
+    rows = [
+        {"name": f"picked by {key['rule']} accuracy", "panel": f"{words}: {heading}", "step": key["step"]}
+        | {"value": Number(numbers[what].value, float(np.nan_to_num(numbers[what].error)))}
+        | {"theory": known[words, "predicted", key["rule"], key["step"]][what].value}
+        for words in SETS for what, heading in shown.items() for key, numbers in _picked(c)
+        if (key["candidates"], key["source"]) == (words, "trained")
+    ]  # fmt: skip
     return lines(
         rows, "step", panel="panel", title="Learning rate and norm placement, picked early by two rules",
         x_title="Step at which one picks", y_title="", x_scale="log", y_domain=(-0.1, 1.0), percent=True, width=430,
@@ -186,13 +176,12 @@ selection = measured(
     full=dict(n=150, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
     seconds=(20, 200),
     quantities=_candidates,
-    judge=lambda c: [_entry(words, c.one, c.picks[words], _only(c.candidates, names)) for words, names in SETS.items()],
+    judge=lambda c: [_entry(c, words, names) for words, names in SETS.items()],
     tables=lambda c: {"picks": [
-        row for words, p in c.picks.items()
-        for arm, picks, source in ((c.one, p.seen, "trained"), (c.other, p.known, "predicted"))
-        for row in _rows(arm, picks, candidates=words, source=source)
+        key | {what: number.value for what, number in numbers.items()}
+        | {"worst_error": numbers["worst"].error, "lead_error": numbers["lead"].error} for key, numbers in _picked(c)
     ]},
-    charts=lambda c: {"picks": _chart((c.one, c.other), c.picks)},
+    charts=lambda c: {"picks": _chart(c)},
     holds={"picks": Holds("Picked early by global accuracy, the favoured class leads by more", entries=(0,))},
     notes=lambda c: [f"Picked on training images, judged on held-out ones; every network is one tuner.{_missing(c)}"],
 )  # fmt: skip
