@@ -14,7 +14,6 @@ import numpy as np
 import firstguess as fg
 from firstguess import FirstguessError, Network, figures
 from firstguess.data import two_blobs
-from firstguess_papers import library
 from firstguess_papers.charts import DOTS, deep, largest, law_panel, lines, ratio, row, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import UNKNOWN, Array, Check, Number, Truth, above, all_of, check, claimed, same
@@ -112,8 +111,8 @@ readings = measured(
     rows=lambda c, label, name: {"data": name, "width": c.width, "kernel": c.readings[label, name]["kernel"]} | {
         what: c.readings[label, name][what].value for what in ("closed_form", "random")
     },
-    charts=lambda c: {"readings": library.dots_chart(
-        {name: [library.Dot(label, words, *c.readings[label, name][column])
+    charts=lambda c: {"readings": fg.figures.dots_chart(
+        {name: [fg.figures.Dot(label, words, *c.readings[label, name][column])
                 for words, column in SERIES.items() for label in NETWORKS] for name in c.data},
         title="Spread of guesses on real data: networks, and three readings of them",
         subtitle=[DOTS],
@@ -201,10 +200,10 @@ def _charts(c: Found) -> dict[str, Any]:
     known = [p for p in c.panels if p.finite]
     here, far = sum(abs(p.z_finite) <= SIGMAS for p in known), sum(abs(p.z_infinite) <= SIGMAS for p in known)
 
-    def dots(p: Panel) -> list[library.Dot]:
-        at_this = [library.Dot(p.place, FINITE, p.known.value)] if p.finite else []
-        seen = library.Dot(p.place, "networks", *std(p.measured))
-        return [seen, *at_this, library.Dot(p.place, INFINITE, p.infinite.guesses.std())]
+    def dots(p: Panel) -> list[fg.figures.Dot]:
+        at_this = [fg.figures.Dot(p.place, FINITE, p.known.value)] if p.finite else []
+        seen = fg.figures.Dot(p.place, "networks", *std(p.measured))
+        return [seen, *at_this, fg.figures.Dot(p.place, INFINITE, p.infinite.guesses.std())]
 
     series = ["networks", FINITE, INFINITE]
     return {
@@ -216,7 +215,7 @@ def _charts(c: Found) -> dict[str, Any]:
             subtitle=[f"Bars: networks. Right: std of the share of a class within {SIGMAS:g} standard errors."],
             columns=len(PLACES), width=200,
         ),
-        "spreads": library.dots_chart(
+        "spreads": fg.figures.dots_chart(
             {f"{depth} hidden layer{'s' if depth > 1 else ''}": sorted(
                 (dot for p in c.panels if p.depth == depth for dot in dots(p)), key=lambda dot: series.index(dot.series)
             ) for depth in DEPTHS},

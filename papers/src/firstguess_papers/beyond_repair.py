@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from firstguess import Inputs, Network, Stand, predict, tune
 from firstguess_papers.charts import Line, arms_chart
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import UNKNOWN, Array, Check, Number, check, claimed, each
-from firstguess_papers.library import Dense, Layer, changed, stand
+from firstguess_papers.library import changed, stand
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.training_pieces import Arm, trained
 from firstguess_papers.training_speed import SAME_SCORE, apart, log_steps, number, over_looks, part_of, scores, typical
@@ -70,9 +70,8 @@ def stands(arms: Mapping[str, Network]) -> dict[str, Stand]:
 def with_biases(network: Network) -> Network:
     """The same with biases in all dense layers, at 0 but for a millionth, so that they are trained."""
 
-    def how(layer: Layer) -> list[Layer]:
-        drawn = layer.weighted and not layer.paths
-        return [replace(cast(Dense, layer), bias_var=_START) if drawn else layer]
+    def how(layer: Any) -> list[Any]:
+        return [replace(layer, bias_var=_START) if layer.weighted and not layer.paths else layer]
 
     return replace(network, layers=changed(network.layers, how))
 

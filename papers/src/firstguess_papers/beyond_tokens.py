@@ -153,9 +153,9 @@ def drawn(
         import torch
 
         from firstguess import Network
-        from firstguess_papers.library import Dense, PoolTokens, build
+        from firstguess_papers.library import build
 
-        whole = Network((*network.layers, PoolTokens("mean"), Dense()), CLASSES)
+        whole = Network((*network.layers, *Network.parse("pool_tokens(mean) > dense").layers), CLASSES)
         marks = list(behind) or [len(network.layers)]
         found = np.empty((3, inits, len(marks), len(read_outs)))
         data = torch.from_numpy(x)
@@ -399,11 +399,9 @@ _SHIFT = 3.5  # z, standard deviations that the own logit stands higher
 
 def bare(network: Network) -> Network:
     """The same without positions, first token and types: what the blocks alone make."""
-    from firstguess import Network
-    from firstguess_papers.library import Embed, FirstToken, Positions
-
-    kept = [layer for layer in network.layers if not isinstance(layer, (FirstToken, Positions))]
-    return Network(tuple(replace(one, types=0.0) if isinstance(one, Embed) else one for one in kept), network.classes)
+    kept: list[Any] = [layer for layer in network.layers if layer.kind not in ("cls", "positions")]
+    layers = tuple(replace(one, types=0.0) if one.kind == "embed" else one for one in kept)
+    return fg.Network(layers, network.classes)
 
 
 def _shared(c: Found) -> dict[str, Any]:
@@ -520,18 +518,15 @@ tokens_own = measured(
 
 def own_network(part: float, width: int, vocabulary: int) -> Network:
     """One z for every `part`: beside the own vector (variance 1) stands what makes z² = width/q, shared or not."""
-    from firstguess import Network
-    from firstguess_papers.library import registry
-
     rest = width / _SHIFT**2 - 1.0
-    bent = registry.activation("silu").moments(0.0, 1.0)
+    bent = fg.activation("silu").moments(0.0, 1.0)
     square = bent.mean**2 + bent.between + bent.spread
     branch = ""
     if part < 1.0:
         size = (1.0 - part) * rest / square
         branch = f"residual[rmsnorm > dense(width={4 * width}) > gated(silu) > dense(weight_var={size!r})] > "
     text = f"embed(1, width={width}, vocabulary={vocabulary}, types={math.sqrt(part * rest)!r}) > {branch}"
-    return Network.parse(f"{text}layernorm > unembed(tied)", classes=vocabulary)
+    return fg.Network.parse(f"{text}layernorm > unembed(tied)", classes=vocabulary)
 
 
 def _own(run: Run, part: float, ids: Any, width: int, vocabulary: int, inits: int) -> tuple[Number, Number]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import altair as alt
 
     from firstguess import EmpiricalGuesses, Guesses, Measurement, Prediction
-    from firstguess_papers.library import Chart, Curve, Series
+    from firstguess.figures import Panel, Series
+    from firstguess_papers.library import Chart, Curve
 
 
 def std(m: Measurement) -> Number:
@@ -61,9 +62,9 @@ def law_panel(
     bins: int = 20,
     note: str | None = None,
     top: float | None = None,
-) -> library.Panel:
+) -> Panel:
     """The measured law of the guess fractions, and predicted ones on the same bins (for as many data points)."""
-    from firstguess import Guesses, MixedGuesses, Prediction
+    from firstguess import Guesses, MixedGuesses, Prediction, figures
 
     edges, density = m.guesses.histogram(bins)
     curves: dict[str, Any] = {}
@@ -74,7 +75,7 @@ def law_panel(
         below = known.cdf(edges)
         curves[name] = np.diff(below, prepend=0.0)[1:] / np.diff(edges)
     said = f"standard deviation {std(m)}" if note is None else note
-    return library.Panel(label, edges, density, curves, said, top)
+    return figures.Panel(label, edges, density, curves, said, top)
 
 
 def laws(
@@ -209,7 +210,7 @@ AXES = {  # names of columns, as an axis has them
 
 def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> Series:
     """Points with error bars."""
-    from firstguess_papers.library import Series
+    from firstguess.figures import Series
 
     return Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
 
@@ -221,7 +222,7 @@ def points(label: str, numbers: Mapping[Any, Number]) -> Series:
 
 def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> Series:
     """A line."""
-    from firstguess_papers.library import Series
+    from firstguess.figures import Series
 
     return Series(label, x, values, mark="line")
 
@@ -295,7 +296,7 @@ def dots(
     subtitle: str = "", **look: Any,
 ) -> Chart:  # fmt: skip
     """Values of a table as dots ± 2 standard errors: a row for each value of the column `row`, series by `by`."""
-    from firstguess_papers.library import Dot, dots_chart
+    from firstguess.figures import Dot, dots_chart
 
     parts = panels_of(rows, panel) if panel else {"": rows}
     drawn: dict[str, list[Dot]] = {}
@@ -431,7 +432,7 @@ def arms_chart(
                 curve = line.trained if trained else line.predicted
                 if curve is not None:
                     layers += _drawn(curve, line, library.theme.colour(labels.index(line.label)), x, (y, low), trained)
-        charts.append(library.theme.stacked(layers, width, height, title=library.heading(name)))
+        charts.append(library.theme.stacked(layers, width, height, title=library.theme.heading(name)))
     body = alt.concat(*charts, columns=columns, spacing=36)
     wide = min(columns, len(charts)) * width > 640
     chart: Any = alt.vconcat(_key(everything, labels, min(columns, len(charts)) * (width + 36)), body, spacing=16)

@@ -21,7 +21,7 @@ from firstguess import FirstguessError, InvalidInput, __version__
 from firstguess_papers import records, registry
 from firstguess_papers.items import Item, Outcome, Sizes
 from firstguess_papers.judging import NOISY, later_looks
-from firstguess_papers.library import Job, LocalPool, Piece, Pool, Store, Work, cores, write_table
+from firstguess_papers.library import Job, LocalPool, Piece, RayPool, Store, Work, cores, write_table
 from firstguess_papers.records import Record, Status, folder_of, provenance
 from firstguess_papers.running import Crew, Missing, Progress, Run, silent
 
@@ -134,7 +134,7 @@ def _check(item: Item, outcome: Outcome) -> None:
 
 
 def _write(outcome: Outcome, folder: Path) -> list[str]:
-    from firstguess_papers.library import save
+    from firstguess.figures import save
 
     for name, table in outcome.tables.items():
         write_table(folder / f"{name}.parquet", table)
@@ -231,11 +231,9 @@ def perform_piece(folder: str, task: tuple[str, Callable[..., Piece], dict[str, 
     return {"seconds": time.perf_counter() - started}
 
 
-def _pool(work: Work, engine: str, address: str | None, workers: int) -> Pool:
+def _pool(work: Work, engine: str, address: str | None, workers: int) -> LocalPool | RayPool:
     if engine == "local":
         return LocalPool(work, workers=workers, retries=1)
-    from firstguess_papers.library import RayPool
-
     return RayPool(work, address=address, retries=1)
 
 

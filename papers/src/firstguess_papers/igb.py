@@ -87,7 +87,7 @@ def _mlp(kind: str, depth: int) -> Any:
 def _fig7_charts(first: Found) -> dict[str, Any]:
     every = first.every
     g = {depth: gamma(every[-1]["ReLU", depth]).value for depth in (1, 20)}
-    series = [library.Series("ReLU, theory", range(1, 21), fg.predict(_mlp("ReLU", 20)).gamma[1:], mark="line")]
+    series = [fg.figures.Series("ReLU, theory", range(1, 21), fg.predict(_mlp("ReLU", 20)).gamma[1:], mark="line")]
     series += [points(f"{kind}, width {c.width}", {d: gamma(m) for (k, d), m in c.cells.items() if k == kind})
                for c in every for kind in DEEPER]  # fmt: skip
     by_depth = laws(
@@ -205,7 +205,7 @@ self_averaging = measured(
     charts=lambda c: {"widths": fg.figures.lines_chart(
         [series for n in (2, 10) for series in (
             points(f"{n} classes", {w: std(c[f"{n} classes", w]) for w in c.widths}),
-            library.Series(f"{n} classes", [c.widths[0], c.widths[-1]],
+            fg.figures.Series(f"{n} classes", [c.widths[0], c.widths[-1]],
                            [fg.Guesses(1 / (math.pi - 1), n, c.n).std()] * 2, mark="dashed"))],
         title="Spread of the guesses by width",
         subtitle=["Points: measured ± 2 standard errors. Dashed: theory for infinite width."],
@@ -245,7 +245,7 @@ def _right(c: Found) -> list[Check]:
 def _criterion_series(c: Found, flag: bool, label: str) -> Any:
     some = {name: gamma(m) for name, m in c.cells.items() if c.causes[name] == flag}
     known, shown = [max(c.theory[name], 1e-4) for name in some], [max(g.value, 1e-4) for g in some.values()]
-    return library.Series(label, known, shown, [g.error for g in some.values()], "points")
+    return fg.figures.Series(label, known, shown, [g.error for g in some.values()], "points")
 
 
 criterion = measured(
@@ -275,7 +275,7 @@ criterion = measured(
     )],
     charts=lambda c: {"activations": fg.figures.lines_chart(
         [_criterion_series(c, True, "mean is not 0"), _criterion_series(c, False, "mean is 0"),
-         library.Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
+         fg.figures.Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
         title="Bias of every activation, measured and by theory",
         subtitle=[f"{MARKS_ALONE} Values below 0.0001 are drawn there."],
         x_title="γ by theory", y_title="γ measured", x_scale="log", y_scale="log", width=520, height=420,
@@ -410,8 +410,8 @@ def _maxpool_charts(c: Found) -> dict[str, Any]:
         y_scale="symlog", dodge=False,
     )  # fmt: skip
     rule = fg.figures.lines_chart(
-        [library.Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),
-         library.Series("its spread / its mean", MAXIMA, c.spreads)],
+        [fg.figures.Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),
+         fg.figures.Series("its spread / its mean", MAXIMA, c.spreads)],
         title="The maximum of K Gaussians by √(2 ln K)",
         x_title="Nodes in a pool, K", y_title="Ratio", x_scale="log", y_domain=(0.0, 1.2), rules={"limit": 1.0},
         width=640,
@@ -523,7 +523,7 @@ weight_scale = measured(
     ],
     charts=lambda c: {"scales": fg.figures.lines_chart(
         {f"Weights of order 1/{'N' if small else '√N'}": [
-            library.Series(name, c.widths, [std(c[name, w, small]).value for w in c.widths],
+            fg.figures.Series(name, c.widths, [std(c[name, w, small]).value for w in c.widths],
                            [std(c[name, w, small]).error for w in c.widths])
             for name in SCALED] for small in (False, True)},
         title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {c.last}: "

@@ -13,7 +13,6 @@ from scipy import special
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers import library
 from firstguess_papers.charts import largest, law_panel, lines, predicted, row
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Number, average, check, claimed, power_law, root, same
@@ -115,7 +114,7 @@ def _panel_centers(label: str, values: Any, variance: float | None, reach: float
     curves: dict[str, Any] = {}
     if variance is not None and variance > 0:
         curves["theory"] = np.diff(special.ndtr(edges / math.sqrt(variance))) / np.diff(edges)
-    return library.Panel(label, edges, counts / values.size / np.diff(edges), curves, note)
+    return fg.figures.Panel(label, edges, counts / values.size / np.diff(edges), curves, note)
 
 
 def _relative_spread(nodes: Nodes, n: int) -> Number:

@@ -13,7 +13,6 @@ from scipy import special
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers import library
 from firstguess_papers.charts import KAIMING, deep, lines, predicted, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, proportion, root
@@ -83,7 +82,8 @@ def compare(name: str, gamma: float, fractions: Array, law: dict[str, Any]) -> R
     """What was measured beside the predicted law, as `predict_ranks` gives it."""
     ranked = ranks_of(fractions)
     below = [proportion(ranked[:, k - 1] <= float(law["medians"][k - 1]) + 1e-9) for k in RANKS]
-    means, theory, half = [average(ranked[:, k - 1]) for k in SHOWN], law["means"].tolist(), law["half"].tolist()
+    means = [average(ranked[:, k - 1]) for k in SHOWN]
+    theory, half = ([*map(float, law[k])] for k in ("means", "half"))
     return Ranked(name, gamma, means, theory, below, half, average(entropies(fractions)), float(law["entropy"]))
 
 
@@ -111,7 +111,7 @@ def _pooled(pool: int) -> str:
 
 def _ranked(c: Found) -> dict[str, Any]:
     found: list[Ranked] = []
-    panels: list[library.Panel] = []
+    panels: list[fg.figures.Panel] = []
     for name, m in c.cells.items():
         gamma = float(fg.predict(_pooled(POOLS[name])).gamma[-1])
         law = c.run.piece({"law": gamma, "points": c.n}, lambda g=gamma: predict_ranks(g, c.n),
@@ -166,12 +166,12 @@ ranked = measured(
 
 def _panels(r: Ranked, fractions: Array, law: dict[str, Any]) -> list[Any]:
 
-    def panel(label: str, values: Array, theory: Array, end: float, note: str) -> library.Panel:
+    def panel(label: str, values: Array, theory: Array, end: float, note: str) -> fg.figures.Panel:
         edges = np.linspace(0.0, end, 21)
         bars, curve = (
             np.histogram(np.clip(v, 0, end - 1e-9), edges)[0] / len(v) / (end / 20) for v in (values, theory)
         )
-        return library.Panel(label, edges, bars, {"theory": curve}, note)
+        return fg.figures.Panel(label, edges, bars, {"theory": curve}, note)
 
     ranked = ranks_of(fractions)
     found = [

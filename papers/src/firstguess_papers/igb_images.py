@@ -170,7 +170,7 @@ def _panel(c: Found, kind: Kind) -> Any:
     shares[: len(counts)] = counts[: _SHOWN + 1] / counts.sum()
     even: Any = stats.binom.pmf(np.arange(_SHOWN + 1), c.n, 1 / 100)
     note = f"{100 * _empty(c[kind]).value:.0f} % of classes get nothing"
-    return library.Panel(kind, np.arange(_SHOWN + 2) - 0.5, shares, {"coin flips": even}, note)
+    return fg.figures.Panel(kind, np.arange(_SHOWN + 2) - 0.5, shares, {"coin flips": even}, note)
 
 
 fig12 = measured(

@@ -12,7 +12,6 @@ import numpy as np
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers import image_models as networks
-from firstguess_papers import library
 from firstguess_papers.bias_mode import GAP, BiasModes, bias_modes, chosen, hand_overs
 from firstguess_papers.charts import Line, arms_chart, by_class
 from firstguess_papers.charts import measured as measured_points
@@ -292,14 +291,14 @@ def _curves_chart(c: Found) -> Any:
         k = int(np.abs(counts - np.median(counts)).argmin())
         curves = {name: arm.curve(what) for what, name in shown.items()}
         above_all[f"{arm.label}: one network"] = [
-            library.Series(name, arm.steps, curve.draws[k]) for name, curve in curves.items()
+            fg.figures.Series(name, arm.steps, curve.draws[k]) for name, curve in curves.items()
         ]
         own = panels[f"{arm.label}: {handed(arm).value:.1f} hand-overs a network"] = [
-            library.Series(name, arm.steps, curve.mean, np.nan_to_num(curve.se)) for name, curve in curves.items()
+            fg.figures.Series(name, arm.steps, curve.mean, np.nan_to_num(curve.se)) for name, curve in curves.items()
         ]
         if kind:
             known = c.modes[kind].recalls(c.lr, arm.steps[arm.steps <= _FORESEEN])
-            own += [library.Series(n, x.steps, x.mean, mark="dashed") for n, x in zip(curves, known, strict=True)]
+            own += [fg.figures.Series(n, x.steps, x.mean, mark="dashed") for n, x in zip(curves, known, strict=True)]
     return figures.lines_chart(
         above_all | panels, title="A large learning rate: recall by class, with bias, without, and on imbalanced data",
         subtitle=["Lines above: the network with the median number of hand-overs. Below: means ± 2 s.e.; dashed: the "
@@ -318,7 +317,7 @@ def _rates_chart(c: Found) -> Any:
         series += [measured_points(name, [*found], fine), predicted_line(name, [*known], [*known.values()])]
         top = max(top, *(v.value + 2 * v.error for v in fine), *known.values())
     for name, at in (("2κ/λ_b: classes hand over", 1.0), ("4κ/λ_b: for ever", 2.0)):
-        series.append(library.Series(name, [at, at], [0.0, top], mark="dashed"))
+        series.append(fg.figures.Series(name, [at, at], [0.0, top], mark="dashed"))
     return figures.lines_chart(
         series, title="Hand-overs between classes by learning rate",
         subtitle=["Points: trained MLPs, ± 2 s.e.; lines: predicted, below 4κ/λ_b."],
@@ -478,10 +477,10 @@ def _chart_window(c: Found) -> Any:
         each = [np.nan_to_num(arm.values("test accuracy", c.steps), nan=CHANCE) for arm in found.values()]
         errors = [float(v.std(ddof=1) / math.sqrt(len(v))) for v in each]
         known = {factor: arm.at("test accuracy", c.steps).value for factor, arm in c.forecasts[name].items()}
-        series.append(library.Series(label, [*found], [float(v.mean()) for v in each], errors, mark="points"))
-        series.append(library.Series(label, [*known], [*known.values()], mark="line"))
+        series.append(fg.figures.Series(label, [*found], [float(v.mean()) for v in each], errors, mark="points"))
+        series.append(fg.figures.Series(label, [*known], [*known.values()], mark="line"))
     for name, words in ((BIASED, "4κ/λ_b: swings for ever"), (OTHER, "4κ/λ_b")):
-        series.append(library.Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
+        series.append(fg.figures.Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
     return figures.lines_chart(
         series, title="Accuracy at the end by learning rate, with bias and without",
         subtitle=["Points: trained, ± 2 s.e. Lines: predicted by the tangent kernel, up to 4κ/λ_b."],

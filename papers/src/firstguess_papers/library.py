@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from firstguess.base.threads import cores as cores
     from firstguess.data.sources import PREPARED as PREPARED
     from firstguess.diagnosis.comparison import predicted_law as predicted_law
-    from firstguess.ensemble.gradient_statistics import GradientLayer as GradientLayer
-    from firstguess.ensemble.gradient_statistics import Level as Level
     from firstguess.ensemble.higher_moments import SKEWED as SKEWED
     from firstguess.ensemble.higher_moments import TAILED as TAILED
     from firstguess.ensemble.member_module import build as build
@@ -30,26 +28,11 @@ if TYPE_CHECKING:
     from firstguess.modules.gradient_passes import loss_gradient as loss_gradient
     from firstguess.modules.guard import IsolatedRandomness as IsolatedRandomness
     from firstguess.modules.outputs import contrasts as contrasts
-    from firstguess.network.activations import registry as registry
     from firstguess.network.activations.registry import names as names
-    from firstguess.network.builders import as_network as as_network
-    from firstguess.network.layer import Layer as Layer
-    from firstguess.network.layers import Dense as Dense
-    from firstguess.network.layers import Embed as Embed
-    from firstguess.network.layers import FirstToken as FirstToken
-    from firstguess.network.layers import PoolTokens as PoolTokens
-    from firstguess.network.layers import Positions as Positions
-    from firstguess.show.charts import save as save
     from firstguess.show.charts import theme as theme
-    from firstguess.show.charts.dots import Dot as Dot
-    from firstguess.show.charts.dots import dots_chart as dots_chart
-    from firstguess.show.charts.lines import Panel as Panel
-    from firstguess.show.charts.lines import Series as Series
     from firstguess.show.charts.theme import Chart as Chart
-    from firstguess.show.charts.theme import heading as heading
     from firstguess.studies.pools import LocalPool as LocalPool
     from firstguess.studies.pools import RayPool as RayPool
-    from firstguess.studies.scheduler import Pool as Pool
     from firstguess.studies.store import Piece as Piece
     from firstguess.studies.store import Store as Store
     from firstguess.studies.store import write_table as write_table

@@ -15,7 +15,6 @@ import numpy as np
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers import library
 from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
@@ -301,12 +300,13 @@ def _fig2(c: Found) -> dict[str, Any]:
 
 def _charts_fig2(c: Found) -> dict[str, Any]:
     ends, edges = [100.0, float(max(c.inits))], np.linspace(0.0, 2.4, 33)
-    also: dict[str, list[library.Series]] = {}
+    also: dict[str, list[fg.figures.Series]] = {}
     for (name, panel), (exponent, factor) in c.laws.items():
         also.setdefault(panel, []).append(predicted(name, ends, [factor * w**exponent.value for w in ends]))
     hists = [
-        library.Panel(f"{name}, width {width:,}", edges, np.histogram(q / q.mean(), edges)[0] / len(q) / np.diff(edges),
-                      note=f"standard deviation {_relative(q, q)}")
+        fg.figures.Panel(f"{name}, width {width:,}", edges,
+                         np.histogram(q / q.mean(), edges)[0] / len(q) / np.diff(edges),
+                         note=f"standard deviation {_relative(q, q)}")
         for (name, width), q in c.signals.items()
     ]  # fmt: skip
     return {
@@ -433,7 +433,7 @@ def _charts_width(c: Found) -> dict[str, Any]:
         if abs(off.value) > 2 * off.error  # else it is not told from theory
     ]  # fmt: skip
     ends = [100.0, float(max(c.inits))]
-    also: dict[str, list[library.Series]] = {}
+    also: dict[str, list[fg.figures.Series]] = {}
     for (name, hidden), (exponent, factor) in c.laws.items():
         line = predicted(f"{name}: {_ONE}", ends, [factor * w**exponent.value for w in ends])
         also.setdefault(_layers(hidden, "hidden "), []).append(line)

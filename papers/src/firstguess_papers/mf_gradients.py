@@ -12,7 +12,6 @@ import numpy as np
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers import library
 from firstguess_papers.charts import MARKS, gamma, lines, panels_of, predicted
 from firstguess_papers.charts import measured as points
 from firstguess_papers.items import Entry, Holds
@@ -24,7 +23,6 @@ from firstguess_papers.running import Run
 if TYPE_CHECKING:
     from firstguess import Gradients
     from firstguess.data import Data
-    from firstguess_papers.library import GradientLayer, Level
 
 _DEPTH = 100  # MF's
 _EDGES, _NEUTRAL = ("ReLU, edge", "tanh, edge"), "tanh, neutral chaos"
@@ -55,7 +53,7 @@ def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: 
     return Gradients.from_dict(json.loads(piece["gradients"]))
 
 
-def _over_nodes(layer: GradientLayer) -> GradientLayer:
+def _over_nodes(layer: Any) -> Any:
     shift = math.log10(layer.nodes)
     levels = {group: getattr(layer, group) for group in _GROUPS}
     return replace(layer, **{group: replace(level, value=level.value - shift) for group, level in levels.items()})
@@ -82,7 +80,7 @@ def _factors(
     }
 
 
-def level(found: Level) -> Number:
+def level(found: Any) -> Number:
     """log10 of a mean square, as a number with an error."""
     return Number(found.value, found.error)
 
@@ -322,11 +320,11 @@ def _boundaries(c: Found) -> dict[str, Any]:
                   for i, s in enumerate(settings)}}  # fmt: skip
 
 
-def _by_layer(stats: Any, text: str) -> list[library.Series]:
+def _by_layer(stats: Any, text: str) -> list[fg.figures.Series]:
     """Variances of centers and over data, measured at every fourth layer, and in closed form."""
     p, layers = fg.predict(text), stats.shape[1]
     q, at = np.exp(p.log_q), range(0, layers, 4)
-    found: list[library.Series] = []
+    found: list[fg.figures.Series] = []
     for label, k, curve in (("centers", CENTER, q * p.correlation), ("spread over data", SPREAD, q * p.one_minus_c)):
         found += [predicted(label, list(range(layers)), curve.tolist())]
         found += [points(label, list(at), [average(stats[:, layer, k]) for layer in at])]

@@ -10,7 +10,6 @@ from scipy import special, stats
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers import library
 from firstguess_papers.charts import deep, gamma, laws, lines, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, above, check, claimed, each
@@ -446,9 +445,9 @@ def _charts(c: Found) -> dict[str, Any]:
     shown = BATCHES[:3]
     tails = {
         f"batch of {b}": [
-            *(library.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
-            *(library.Series(kind, REACH, c.values[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
-            library.Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
+            *(fg.figures.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
+            *(fg.figures.Series(kind, REACH, c.values[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
+            fg.figures.Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
         ]
         for b in shown
     }
@@ -459,7 +458,7 @@ def _charts(c: Found) -> dict[str, Any]:
             x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
         ),
         "centre": figures.panels_chart(
-            [library.Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
+            [fg.figures.Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
                            {"exact": in_bins(kind, b), "Gaussian": gauss}, top=0.44) for kind in KINDS for b in shown],
             title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
             subtitle=["Bars: values of the first layer."], x_title="Normalized value", percent=False,

@@ -448,10 +448,10 @@ def _motions(c: Found) -> dict[str, Any]:
 
 def _moved(text: str, x: Data, width: int, rate: float, looks: Steps, inits: int, seed: int) -> dict[str, Any]:
     """Logits of networks that start far from the boundary, trained; margins moved along the tangent kernel."""
-    from firstguess_papers.library import as_network, kernel_of
+    from firstguess_papers.library import kernel_of
 
     assert x.y is not None
-    network = as_network(text)
+    network = fg.Network.parse(text)
     tangent = kernel_of(network, x.x.astype(np.float64), width).tangent
     assert tangent is not None
     tried = (descend(network, x, width, rate, looks, seed, member) for member in range(_TRIES * inits))

@@ -10,9 +10,11 @@ from firstguess.show.charts.class_shares import strip_chart as strip_chart
 from firstguess.show.charts.diagnosis import advice_chart as advice_chart
 from firstguess.show.charts.diagnosis import correlation_chart as correlation_chart
 from firstguess.show.charts.diagnosis import gradients_chart as gradients_chart
+from firstguess.show.charts.dots import Dot as Dot
 from firstguess.show.charts.dots import curves_chart as curves_chart
 from firstguess.show.charts.dots import data_bias_chart as data_bias_chart
 from firstguess.show.charts.dots import differences_chart as differences_chart
+from firstguess.show.charts.dots import dots_chart as dots_chart
 from firstguess.show.charts.dots import explanation_chart as explanation_chart
 from firstguess.show.charts.dots import finite_size_chart as finite_size_chart
 from firstguess.show.charts.dots import matched_chart as matched_chart
@@ -25,6 +27,8 @@ from firstguess.show.charts.gamma_by_depth import structure_chart as structure_c
 from firstguess.show.charts.gamma_by_depth import tuned_chart as tuned_chart
 from firstguess.show.charts.guesses import guesses_chart as guesses_chart
 from firstguess.show.charts.guesses import support_chart as support_chart
+from firstguess.show.charts.lines import Panel as Panel
+from firstguess.show.charts.lines import Series as Series
 from firstguess.show.charts.lines import lines_chart as lines_chart
 from firstguess.show.charts.lines import panels_chart as panels_chart
 from firstguess.show.charts.logits import logits_chart as logits_chart
@@ -39,10 +43,14 @@ from firstguess.show.charts.training import training_chart as training_chart
 from firstguess.watch.chart import watch_chart as watch_chart
 
 __all__ = [
+    "Dot",
+    "Panel",
+    "Series",
     "absorption_chart",
     "advice_chart",
     "compare_chart",
     "correlation_chart",
+    "dots_chart",
     "frontier_chart",
     "gamma_by_depth_chart",
     "gradients_chart",
