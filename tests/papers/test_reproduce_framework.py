@@ -221,6 +221,21 @@ def test_sizes_can_be_changed_for_one_run(tmp_path: Path) -> None:
         run_item(toy, tmp_path, quick=True, changed={"coins": (5, 6)})
 
 
+@pytest.mark.parametrize(
+    ("id", "changed", "match"),
+    [("igb/layers", {"inits": "abc"}, "inits like 60, but got abc"), ("igb/layers", {"inits": -5}, "but got -5"),
+     ("igb/fig5", {"n": 100.5}, "n like 100 and 800"), ("mf/fig2", {"inits": 5}, "inits like 30: 400"),
+     ("igb/fig13", {"models": ("ResNet10", "x")}, "models of igb/fig13: ResNet10; .*but got x")],
+)  # fmt: skip
+def test_a_size_of_another_kind_is_refused_before_anything_runs(id: str, changed: Any, match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        registry.items()[id].sizes(True, changed)
+
+
+def test_one_size_will_do_where_there_are_several() -> None:
+    assert registry.items()["igb/layers"].sizes(True, {"widths": 400})[0]["widths"] == (400,)
+
+
 def test_all_records_are_of_the_items_as_they_are() -> None:
     kept = records.kept(Path(__file__).parents[2] / "docs/claims/records")
     known = registry.items()

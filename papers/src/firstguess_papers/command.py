@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from firstguess_papers.records import Record
     from firstguess_papers.running import Progress
 
-MEANINGS = {  # of the verdicts
-    "holds": "all checks passed, with their errors",
-    "holds with a limit": "it holds where the paper has it; a neighbouring case breaks it, or is not decided",
-    "does not hold": "a check failed by more than its error",
-    "not tested": "the numbers decide nothing here",
-}
-
 EXAMPLES = """Examples:
 
 firstguess reproduce --list
@@ -285,6 +278,7 @@ def _number(text: str) -> int | float | str:
 
 def _show(done: Sequence[Record], changed: str) -> None:
     from firstguess_papers.claims import CLAIMS
+    from firstguess_papers.items import MEANINGS
 
     for record in done:
         for entry in record.entries:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 Verdict: TypeAlias = Literal["holds", "holds with a limit", "does not hold", "not tested"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)
+MEANINGS = {
+    "holds": "every check that the claim needs passed",
+    "holds with a limit": "it holds where the paper has it; a named neighbouring case breaks it, or is not decided",
+    "does not hold": "the numbers contradict it",
+    "not tested": "no item ran, or its errors were too large to decide",
+}
 Table: TypeAlias = Mapping[str, Sequence[Any]]  # column name -> values, all of one length
 PAPERS = {
     "igb": "Initial Guessing Bias (ICML 2024)",
@@ -173,6 +179,10 @@ class Item:
             like = next(sizes[name] for sizes in chosen if name in sizes)
             if not _fits(value, like):
                 raise InvalidInput(f"{name} like {_words(like)}", got=_words(value), where="--set")
+            own = [one for sizes in (*self.quick, *self.full) if name in sizes for one in _several(sizes[name])]
+            for one in _several(value):
+                if isinstance(one, str) and one not in own:
+                    raise InvalidInput(f"{name} of {self.id}: {'; '.join(dict.fromkeys(own))}", got=one, where="--set")
         if times > 1 and not any("parts" in sizes for sizes in chosen):
             raise InvalidInput("an item whose ensembles have parts", got=self.id, where="--until-decided")
         own = changed or {}
@@ -195,6 +205,10 @@ class Item:
         return " Again: ".join(told)
 
 
+def _several(value: Any) -> list[Any]:
+    return [*value] if isinstance(value, (tuple, list)) else [value]
+
+
 def _fits(value: Any, like: Any) -> bool:
     """Whether a size can stand in for another: one number or several, whole ones for whole ones, none below 0.
 
@@ -202,7 +216,7 @@ def _fits(value: Any, like: Any) -> bool:
     (True, True, False, False, False, False)
     """
     if isinstance(like, (tuple, list)):
-        return all(_fits(one, like[0]) for one in (value if isinstance(value, (tuple, list)) else [value]))
+        return all(_fits(one, like[0]) for one in _several(value))
     if isinstance(like, str) or not isinstance(like, (int, float)):
         return type(value) is type(like)
     kinds = (int,) if isinstance(like, int) else (int, float)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from firstguess_papers import records, registry
 from firstguess_papers.claims import CLAIMS, FINDINGS, TOPICS, Finding, revision_lines
-from firstguess_papers.items import PAPERS, VERDICTS, Entry, Item
+from firstguess_papers.items import MEANINGS, PAPERS, VERDICTS, Entry, Item
 from firstguess_papers.judging import UNDECIDED
 from firstguess_papers.records import UNCOMMITTED, Record
 
@@ -225,11 +225,7 @@ here](FOLDER/changed.md); each item names the commit that fixed its checks, wher
 """
 _LEGEND = """
 ## What the verdicts mean
-
-- **✓ holds**: every check that the claim needs passed.
-- **◐ holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
-- **✗ does not hold**: the numbers contradict it.
-- **○ not tested**: no item ran, or its errors were too large to decide.
+{}
 - **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
 """
 _WHOLE = "\nWhere a text ends in …, the rest is in the item's file in `docs/NAME/records`."
@@ -284,7 +280,8 @@ def pages(
     shown = Shown(now, old, known, figures or {})
     made: dict[str, list[str]] = {
         f"{name}.md": [
-            _HEAD.replace("FOLDER", name), *_setting(now), *summary(shown, name), _LEGEND,
+            _HEAD.replace("FOLDER", name), *_setting(now), *summary(shown, name),
+            _LEGEND.format("".join(f"\n- **{marked(verdict)}**: {words}." for verdict, words in MEANINGS.items())),
             *_outdated(old, known),
         ]
     }  # fmt: skip
