@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from firstguess_papers import igb_training
-from firstguess_papers.bias_mode import BiasModes, bias_modes, hand_overs
 from firstguess_papers.items import Verdict
 from firstguess_papers.judging import Check, Number, Truth, verdict
 from firstguess_papers.norm_depth import descend
 from firstguess_papers.training_pieces import trained
+from firstguess_papers.training_speed import BiasModes, bias_modes, hand_overs
 from paper_trainings import arm_of, around, tiny
 
 import firstguess as fg

@@ -13,7 +13,6 @@ import numpy as np
 import firstguess as fg
 from firstguess import Network, Stand, predict, tune
 from firstguess_papers.beyond_repair import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
-from firstguess_papers.bias_mode import chosen
 from firstguess_papers.charts import Line, arms_chart, lines, ratio
 from firstguess_papers.charts import predicted as predicted_line
 from firstguess_papers.items import Entry, Holds
@@ -23,6 +22,7 @@ from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import mean
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import starts_of, trained
+from firstguess_papers.training_speed import chosen
 
 if TYPE_CHECKING:
     from firstguess.data import Data

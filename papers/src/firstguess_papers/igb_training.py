@@ -12,7 +12,6 @@ import numpy as np
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers import image_models as networks
-from firstguess_papers.bias_mode import GAP, BiasModes, bias_modes, chosen, hand_overs
 from firstguess_papers.charts import Line, arms_chart, by_class
 from firstguess_papers.charts import measured as measured_points
 from firstguess_papers.charts import predicted as predicted_line
@@ -22,6 +21,7 @@ from firstguess_papers.judging import Array, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import MEMBERS, Arm, curve_rows, modes
+from firstguess_papers.training_speed import GAP, BiasModes, bias_modes, chosen, hand_overs
 
 if TYPE_CHECKING:
     from firstguess.data import Data

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers.bias_mode import chosen
 from firstguess_papers.charts import Line, arms_chart, deep, gamma, laws, lines, row, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Number, check, claimed, each, power_law
@@ -23,6 +22,7 @@ from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.mf import mean
 from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network, paired
 from firstguess_papers.training_pieces import MEMBERS, SEEDS
+from firstguess_papers.training_speed import chosen
 
 if TYPE_CHECKING:
     from firstguess import Network

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import firstguess as fg
-from firstguess_papers.bias_mode import chosen
 from firstguess_papers.charts import EVEN, FLIPS, beyond_flips, deep, dots, gammas, layer_lines, lines
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, all_of, below, check, claimed, each, same
@@ -18,6 +17,7 @@ from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import AROUND
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, modes, predicted, trained
+from firstguess_papers.training_speed import chosen
 
 if TYPE_CHECKING:
     from firstguess import Measurement
