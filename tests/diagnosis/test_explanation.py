@@ -26,6 +26,7 @@ from firstguess.diagnosis import guess_causes
 from firstguess.diagnosis.explain_guess import Explanation, explain_guess
 from firstguess.diagnosis.faults.base import is_notable
 from firstguess.diagnosis.guess_causes import Observed, causes
+from firstguess.modules.hooks.session import look
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -515,3 +516,10 @@ def test_a_model_that_is_not_drawn_again_is_not_compared_with_initializations() 
     assert "whether other initializations guess like this is not known" in said
     assert "few initializations guess" not in said
     assert "expected from architecture" not in said
+
+
+def test_inputs_are_counted_as_points_are() -> None:
+    """Over batches of 20, 20 and 10: a model with one guess for each input has as many points."""
+    batches = [Batch(torch.randn(n, 4), None, n) for n in (20, 20, 10)]
+    seen = look(nn.Linear(4, 3), batches)
+    assert (seen.samples, seen.points, seen.lost) == (50, 50, 0)

@@ -383,3 +383,10 @@ def test_build_gives_a_module_of_your_own() -> None:
     assert isinstance(network.layers[0], Dense)
     assert isinstance(network.layers[1], Activate)
     assert description.moments_of(np.ones((4, 2), np.float32)) is None
+
+
+def test_members_are_asked_for_in_whole_groups_for_every_thread() -> None:
+    engine = DescriptionEngine(mlp(1), blob(60, 8), width=8)
+    whole = engine._program.group * engine._program.threads
+    assert isinstance(engine.batch_hint, int)
+    assert engine.batch_hint % whole == 0

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations
 import firstguess as fg
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED
 from firstguess.modules.guard import IsolatedRandomness
-from firstguess.modules.members.infer_initializer import ALPHA
+from firstguess.modules.members.infer_initializer import ALPHA, _blanks
 from firstguess.modules.members.redraw import Redraw
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -359,3 +359,14 @@ def test_a_guess_has_no_probability_and_says_why() -> None:
         words = [f.message for f in d.findings if f.kind in FOLLOWED | ASSUMED]
         assert words
         assert all("pass the class" in message and "lambda" not in message for message in words)
+
+
+@pytest.mark.parametrize(("zeros", "known"), [(3, False), (4, True), (5, True)])
+def test_four_exact_zeros_are_no_accident(zeros: int, known: bool) -> None:
+    """Of 1000 float32 numbers: a draw has one with a chance of 5e-4, so three could be, and four could not."""
+    value = torch.linspace(0.5, 1.5, 1000)
+    value[:zeros] = 0.0
+    found = _blanks(value)
+    assert (found is not None) == known
+    if found is not None:
+        assert torch.equal(found, value == 0)

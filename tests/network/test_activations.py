@@ -356,3 +356,8 @@ def test_registering_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kinks_must_be_finite() -> None:
     with pytest.raises(InvalidInput, match="finite kinks"):
         activation(np.abs, kinks=[math.inf])
+
+
+def test_a_short_repr_has_the_name_and_none_of_what_is_known() -> None:
+    """What is known (offsets, features, slopes, maps) is for formulas."""
+    assert repr(activation("sigmoid")) == "Activation(name='sigmoid', params=(), centered=False)"

@@ -8,6 +8,7 @@ from firstguess.data import Data, blob, two_blobs
 from firstguess.network.network import Network
 from firstguess.theory.training.curves import Curve, absorption, looked_at
 from firstguess.theory.training.flow import DescentTask, descend
+from firstguess.theory.training.problem import modes_of
 from firstguess.theory.training.stepwise import layer_tangents
 
 NET = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
@@ -257,3 +258,20 @@ def test_where_real_trainings_are_quicker_than_adam_s_prediction_it_says_so(
     columns = 1 if classes == 2 else classes
     assert (3 * 60 * sum(weights) < 2 * 100 * columns * sum(min(size, 1000) for size in weights)) == said
     assert ("fg.train(…, inits=60)" in str(t)) == said
+
+
+def test_the_signal_is_the_average_rayleigh_quotient_of_the_labels_directions():
+    """λ of theory.md (15) by unit vectors, on classes of 3, 5 and 12 points."""
+    rng = np.random.default_rng(0)
+    factor = rng.standard_normal((20, 20))
+    theta = factor @ factor.T
+    labels = np.repeat([0, 1, 2], [3, 5, 12])
+    quotients = []
+    for c in range(3):
+        unit = np.where(labels == c, 1.0, 0.0) - np.mean(labels == c)
+        unit /= np.linalg.norm(unit)
+        quotients.append(unit @ theta @ unit / 20)
+    found = modes_of(theta, labels)
+    assert found.signal == pytest.approx(np.mean(quotients), rel=1e-10)
+    assert found.bias == pytest.approx(theta.mean(), rel=1e-10)
+    assert found.largest == pytest.approx(np.linalg.eigvalsh(theta)[-1] / 20, rel=1e-5)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import firstguess as fg
+from firstguess.network.signal import Signal
 from firstguess.theory.kernel.propagation import kernel
 from firstguess.theory.shares.argmax_sampling import draw_guesses
 from firstguess.theory.shares.empirical import EmpiricalGuesses
@@ -93,3 +95,13 @@ def test_what_floating_point_loses_is_refused(network: str, precision: str, hint
     with pytest.raises(fg.NotCovered, match="mean squares from") as error:
         fg.predict(network, data=DIGITS, precision=precision)
     assert hint in error.value.hint
+
+
+def test_a_signal_in_units_beyond_float64_is_cut_off_and_raises_nothing() -> None:
+    """e^1000 is beyond float64, whose largest number is e^709.8: 1/e^1000 is 0, and e^1000 is left at e^600."""
+    signal = Signal(0.5, 1.0, 2.0, 1000.0)
+    large = signal.at_scale(0.0)
+    assert math.isfinite(large.between)
+    assert math.log(large.between) == pytest.approx(600.0)
+    assert large.spread / large.between == pytest.approx(2.0)
+    assert replace(signal, log_scale=-1000.0).at_scale(0.0).between == 0.0

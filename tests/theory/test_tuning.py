@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.network.activations import registry
-from firstguess.theory.tune import stand
+from firstguess.theory.tune import _ends, stand
 
 KAIMING = "dense(weight_var=2)"
 
@@ -251,3 +252,11 @@ def test_transformers_that_cannot_be_tuned() -> None:
         fg.tune(net, gamma=0.5, data=np.zeros((3, 4)))
     ids[:, 0] = 1  # a BOS is what sequences share too
     assert fg.tune(net, gamma=0.5, data=ids).inputs.shared == 1  # type: ignore[union-attr]
+
+
+def test_the_end_of_a_parameter_is_drawn_in_to_where_gamma_is_known() -> None:
+    """γ is known up to 5 of (0, 10): the end found is below 5, and within a tenth of it."""
+    family = SimpleNamespace(name="mine", span=(0.0, 10.0))
+    low, high = _ends(family, lambda x: 1.0 if x <= 5.0 else math.inf)
+    assert low == 0.0
+    assert 4.5 <= high <= 5.0

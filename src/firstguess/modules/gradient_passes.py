@@ -41,7 +41,7 @@ def weight_squares(
     size: int,
     given: tuple[nn.Module, torch.Tensor] | None = None,
     *,
-    coupled: bool = False,
+    coupled: bool,
 ) -> torch.Tensor | None:
     """By point, the squared gradient of its loss at the weights, for inputs of unit size: ‖∂L/∂W‖² / ‖h‖².
 

@@ -220,3 +220,16 @@ def test_what_is_no_token_is_refused_without_a_warning(ids: list[list[float]]) -
         parse_layers("embed(1)")[0].tokens_of(np.array(ids))
     read = parse_layers("embed(1)")[0].tokens_of(np.array([[0, 2**40]], dtype=np.uint64))
     np.testing.assert_array_equal(read, [[0, 2**40]])
+
+
+def test_sines_and_cosines_are_added_as_they_are() -> None:
+    """Their sign is no matter of the draw, as that of parameters is: the module of a description adds them."""
+    import torch
+
+    from firstguess.network.layers.embed import waves
+    from firstguess.network.torch_ops import AddPositions
+
+    fixed = torch.from_numpy(np.asarray(waves(5, 8)))
+    x = torch.randn(3, 5, 8, dtype=fixed.dtype, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(AddPositions(fixed)(x) - x, fixed.expand(3, 5, 8))
+    assert float(fixed[0, 1::2].min()) == 1.0  # cos 0
