@@ -390,11 +390,11 @@ def case_of(
         )
     watched = seen is not None and math.isfinite(seen.steps)
     if phase == "ordered" and (watched or (lasts is not None and lasts.known)):
+        comes = f"Here the bias comes with gradients that {_word(train)} towards the input"
+        if seen is not None and seen.learns and not seen.slow:
+            return f"{comes}, which copies learn with all the same; in a deeper network larger weights would help."
         harm = "keep it from learning" if seen is not None and watched and not seen.learns else "slow down learning"
-        return (
-            f"Here the bias comes with gradients that {_word(train)} towards the input, which {harm}: "
-            "larger weights help more than even guesses do."
-        )
+        return f"{comes}, which {harm}: larger weights help more than even guesses do."
     if phase == "ordered":
         return (
             f"Here the bias comes with gradients that {_word(train)} towards the input, and so it stays in training "

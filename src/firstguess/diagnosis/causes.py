@@ -118,7 +118,7 @@ class Cause(Record):
         if len(self.steps) > 1:
             places = code or what == "attention"
             text = f"{what} in {len(self.steps)} places" if places else f"the {len(self.steps)} {what} layers"
-            return elided(f"bias parameters of {text}" if self.bias else text, width)
+            return elided(_of_biases(text, width) if self.bias else text, width)
         what = elided(what, max(width // 2, 16))
         start = f"bias parameters of the {what} layer (" if self.bias else f"{what} ("
         place, _, call = self.name.removeprefix(f"{_CODE} before ").partition("#")
@@ -137,6 +137,16 @@ class Cause(Record):
 
 
 _CODE = "code"
+
+
+def _of_biases(text: str, width: int) -> str:
+    """What raises c in these layers; in short where there is little room.
+
+    >>> _of_biases("the 6 Linear layers", 100), _of_biases("the 6 Linear layers", 34)
+    ('bias parameters of the 6 Linear layers', 'biases of the 6 Linear layers')
+    """
+    long = f"bias parameters of {text}"
+    return long if len(long) <= width else f"biases of {text}"
 
 
 def _doing(kind: str) -> str:

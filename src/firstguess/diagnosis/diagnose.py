@@ -62,7 +62,7 @@ from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import OPTIONS, ModelOptions, settled
 from firstguess.modules.train import LR
-from firstguess.network.walk import needs_tokens
+from firstguess.network.walk import every, needs_images, needs_tokens
 
 # As many networks on every machine, so that the verdict is the same: few models need the time allowed.
 INITS, SECONDS = 64, 180.0
@@ -451,6 +451,8 @@ def _duration(
         return PredictedDuration("there is hardly any: guesses are about even at the start")
     if needs_tokens(subject.network.layers):
         return PredictedDuration("not predicted: no tangent kernel of attention is known here")
+    if needs_images(subject.network.layers) and any(layer.kind == "maxpool" for layer in every(subject.network.layers)):
+        return PredictedDuration("not predicted: no tangent kernel of max-pooling is known here")
     ending = next((f.message for f in m.findings if f.kind == FindingKind.PROBABILITIES), "log-softmax")
     if "log-softmax" not in ending:  # whose loss is that of the logits
         return PredictedDuration("not predicted: the model returns probabilities, and theory is of a loss of logits")

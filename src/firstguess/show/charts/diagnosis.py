@@ -157,7 +157,7 @@ def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
     numbers = "; numbers rank layers by how much the bias drops without them" if marked else ""
     return [
         f"{first}{numbers}.",
-        "c = 0: inputs look unrelated; c = 1: all look the same. The words on the right are for the output.",
+        "c = 0: inputs look unrelated; c = 1: all look the same. The words in the chart are for the output.",
     ]
 
 
@@ -391,7 +391,7 @@ def _gradients_title(gradients: Gradients) -> str:
 def _gradients_subtitle(gradients: Gradients) -> list[str]:
     first = f"First step of training, {gradients.inits} initializations, {gradients.points} data points, 95 % bands."
     share = theme.percent(gradients.favoured_fraction)
-    who = f"The favoured class is the one that an initialization puts most points in ({share})"
+    who = f"The favoured class is the one that an initialization puts most of these points in ({share})"
     if math.isfinite(gradients.contrast):
         ratio = theme.number(10.0**gradients.contrast)
         who += f": at the output its gradients' mean square is × {ratio} that of the others"
