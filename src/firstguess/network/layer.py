@@ -547,9 +547,12 @@ class ReadContext:
     weights: RandomWeights = field(default_factory=RandomWeights)  # of a kind whose output is sums over weights
     # The value that all numbers of `weight` (`bias`) start with, None where they differ; not there: no such parameter.
     constants: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    tokens: bool = False  # the model is one of tokens: what acts on units acts on each of them, and norms keep their ε
 
     def whole_sample(self, axes: int) -> str:
         """Why a norm over the last `axes` axes is not over all units of a sample, as a description's; "": it is."""
+        if self.tokens:
+            return "" if axes == 1 else "normalizes over more than the nodes of a token"
         if self.axes is not None and axes != self.axes - 1:
             return "normalizes every position by itself; the description's norm is over all nodes of a sample"
         return "" if axes in (FLAT - 1, IMAGE - 1) or self.axes is not None else f"normalizes over {axes} axes"

@@ -241,9 +241,14 @@ class UnitNorm(Layer):
 
     @classmethod
     def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
-        axes = len(module.normalized_shape)
-        why = context.whole_sample(axes)
-        return ReadResult(why=why) if why else ReadResult((cls(),), axes=axes + 1, affine=True)
+        axes = len(module.normalized_shape if hasattr(module, "normalized_shape") else module.weight.shape)
+        if why := context.whole_sample(axes):
+            return ReadResult(why=why)
+        kind: Any = cls
+        if not context.tokens:
+            return ReadResult((kind(),), axes=axes + 1, affine=True)
+        eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+        return ReadResult((kind(eps=float(np.finfo(np.float32).eps if eps is None else eps)),), affine=True)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ DROPOUT = "dropout is off at initialization, and left out"
 _DROPOUT_MODULES = (
     nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
 )  # fmt: skip
-_SOFTMAX = ReadResult(
+SOFTMAX = ReadResult(
     why="a softmax within the network has no closed form here",
     last="softmax does not change which class is guessed, and is left out at the end",
 )
@@ -57,7 +57,7 @@ def _flatten(module: Any, context: ReadContext) -> ReadResult:
 PASSIVE: dict[type[nn.Module], Callable[[Any, ReadContext], ReadResult]] = {
     nn.Identity: lambda *_: ReadResult(),
     **dict.fromkeys(_DROPOUT_MODULES, lambda *_: ReadResult(notes=(DROPOUT,))),
-    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), lambda *_: _SOFTMAX),
+    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), lambda *_: SOFTMAX),
     nn.Flatten: _flatten,
 }
 
@@ -71,7 +71,8 @@ def _dropout_call(call: Call) -> ReadResult:
 
 _COPIES = (torch.clone, torch.detach, operator.pos)
 _COPYING = (  # methods
-    "contiguous", "clone", "detach", "float", "double", "half", "bfloat16", "to", "type", "requires_grad_",
+    "contiguous", "clone", "detach", "float", "double", "half", "bfloat16", "to", "type", "type_as",
+    "requires_grad_",
 )  # fmt: skip
 DROPOUTS: tuple[Any, ...] = (
     F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
@@ -85,7 +86,7 @@ def identity_call(call: Call) -> ReadResult | None:
         return ReadResult()
     if call.target in DROPOUTS:
         return _dropout_call(call)
-    return _SOFTMAX if call.target in _SOFTMAXES else None
+    return SOFTMAX if call.target in _SOFTMAXES else None
 
 
 _Names = tuple[tuple["str | type", type[Layer]], ...]
@@ -442,6 +443,14 @@ def parameter_names(model: nn.Module) -> Iterator[str]:
                     yield f"{path}.{name}" if path else name
 
 
+class Drawn(NamedTuple):
+    """A weight and its bias over draws: what a description has for them, what was measured, and a constant bias."""
+
+    weights: RandomWeights
+    variances: Variances
+    constant: float | None
+
+
 @dataclass
 class Modules:
     """The meaning of every module of `model`, with what is known of its parameters' distributions."""
@@ -461,14 +470,18 @@ class Modules:
                 if tensor is not None:
                     numbers = self.draws.numbers
                     self.estimates[weight] = estimate(numbers[weight], numbers.get(bias), tensor.shape, self.init)
-        self.favourites = favourites(self.estimates.values())
 
     @staticmethod
     def _name(path: str, what: str) -> str:
         return f"{path}.{what}" if path else what
 
-    def meaning(self, path: str, axes: int | None, shape: tuple[int, ...] | None = None) -> ReadResult:
-        """What a module is that gets a batch with this many axes, or (where an example was run) of this shape."""
+    def meaning(
+        self, path: str, axes: int | None, shape: tuple[int, ...] | None = None, *, tokens: bool = False
+    ) -> ReadResult:
+        """What a module is that gets a batch with this many axes, or (where an example was run) of this shape.
+
+        `tokens`: the model is one of tokens.
+        """
         module = self.model.get_submodule(path)
         claimed = claim(module)
         if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
@@ -477,7 +490,7 @@ class Modules:
             return ReadResult(why=refusal(module))
         numbers = {what: self.draws.numbers.get(self._name(path, what)) for what in ("weight", "bias")}
         constants = {what: found.constant for what, found in numbers.items() if found is not None}
-        context = ReadContext(axes, shape, path, claimed.name, constants=constants)
+        context = ReadContext(axes, shape, path, claimed.name, constants=constants, tokens=tokens)
         if _weighted(claimed.kind):
             return self._random(path, module, claimed.meaning, context)
         found = claimed.meaning(module, context)
@@ -487,9 +500,9 @@ class Modules:
         self, path: str, module: nn.Module, say: Callable[[Any, ReadContext], ReadResult], context: ReadContext
     ) -> ReadResult:
         """A module whose weights are drawn: its kind gets their distribution; biases of one constant are a shift."""
-        found = self.estimates.get(self._name(path, "weight"))
-        weight = tensor_at(self.model, self._name(path, "weight"))
-        if found is None or weight is None:
+        name = self._name(path, "weight")
+        weight = tensor_at(self.model, name)
+        if name not in self.estimates or weight is None:
             return ReadResult(why="its weights could not be drawn")
         sources = _sources(module, weight)
         shared = next((self.used[key] for key in sources if key in self.used), None)
@@ -497,23 +510,29 @@ class Modules:
             what = "is called more than once" if shared == path else f"shares its weights with {shared}"
             return ReadResult(why=f"{what}; a description has new weights in every layer")
         self.used.update(dict.fromkeys(sources, path))
-        constant = None if found.bias is None else found.bias.constant
-        rule, weight_var = found.choose(self.favourites) if found.weight.constant is None else ("zero", 0.0)
-        bias_var = found.bias_var()
-        units, orthogonal = int(weight.shape[0]), found.weight.gain is not None
-        zero = _ZERO if weight_var == 0.0 == bias_var else ""
-        weights = RandomWeights(weight_var, bias_var, units, orthogonal, found.odd or zero)
+        weights, variances, constant = self.drawn(self.estimates[name], int(weight.shape[0]))
         meaning = say(module, replace(context, weights=weights))
         if meaning.why:
             return replace(meaning, zero=meaning.why == _ZERO and not constant)
-        if rule == TORCH_DEFAULT and found.bias is not None and bias_var != found.default_bias:
-            rule = f"{TORCH_DEFAULT} for weights, not for biases"
-        variances = found.variances(rule, self.draws.count, found.weight.law)
         after: tuple[Layer, ...] = (Shift(constant),) if constant else ()
         notes = (f"{path} starts with biases of {constant:g}",) if constant else ()
-        if weight_var == 0.0:
+        if weights.weight_var == 0.0:
             notes = (*notes, f"{path} starts with weights of 0: its output is its bias on all inputs")
         return replace(meaning, layers=(*meaning.layers, *after), notes=(*notes, *meaning.notes), variances=variances)
+
+    def drawn(self, found: Estimate, units: int, size: float | None = None) -> Drawn:
+        """What an estimate comes to; `size`: the mean square of weights that follow no rule, where more is known."""
+        constant = None if found.bias is None else found.bias.constant
+        fitting = found.choose(favourites(self.estimates.values()))
+        rule, weight_var = fitting if found.weight.constant is None else ("zero", 0.0)
+        if size is not None and rule == "measured":
+            weight_var = found.fan_in * size
+        bias_var = found.bias_var()
+        zero = _ZERO if weight_var == 0.0 == bias_var else ""
+        if rule == TORCH_DEFAULT and found.bias is not None and bias_var != found.default_bias:
+            rule = f"{TORCH_DEFAULT} for weights, not for biases"
+        weights = RandomWeights(weight_var, bias_var, units, found.weight.gain is not None, found.odd or zero)
+        return Drawn(weights, found.variances(rule, self.draws.count, found.weight.law), constant)
 
 
 def _weighted(kind: type[Layer] | None) -> bool:

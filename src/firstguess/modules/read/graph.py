@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
+import torch
 from torch import fx, nn
 
 from firstguess.modules.read import dispatch
@@ -36,7 +37,9 @@ class Carrier:
     axes: int | None
     module: bool = False
     width: int | None = None  # nodes or channels, where layers around it say so
-    broken: bool = False  # a sum whose branch has unread parts, which are listed by themselves
+    broken: bool = False  # made from what is unread, which is listed by itself
+    flow: object = None  # what it is in a model of tokens (`tokens.Flow`)
+    parts: tuple[Part, ...] | None = None  # of the model that it comes from, where that is not the node alone
 
     @property
     def unread(self) -> bool:
@@ -60,7 +63,8 @@ class Trail:
 
     def shape(self, node: fx.Node) -> tuple[int, ...] | None:
         """Shape of a node's result, where an example was run."""
-        return self.traced.shapes.get(node.name)
+        value = self.traced.values.get(node)
+        return tuple(value.shape) if isinstance(value, torch.Tensor) else None
 
     def back(self, node: fx.Node | None) -> list[fx.Node]:
         """The nodes that the signal came through, backwards to the input; sums are passed by as one."""
@@ -183,14 +187,15 @@ def _residual(
     while branch and (factor := branch[-1].multiplier) is not None:
         scale *= factor
         branch = branch[:-1]
-    if not branch or unsigned(branch):
+    tokens = trail.carriers[ends[0]].flow is not None  # what its readings do not cover they say themselves
+    if not branch or (unsigned(branch) and not tokens):
         last = text(branch[-1]) if branch else "a scale"
         return ReadResult(
             why=f"a branch that ends in {last}; a description's residual branch ends in random weights, and then "
             "at most in norms"
         )
-    weights = next(n for n in reversed(sides[high]) if trail.carriers[n].draws)
-    if _repeats(trail, ends[low], weights):
+    weights = next((n for n in reversed(sides[high]) if trail.carriers[n].draws), None)
+    if weights is not None and _repeats(trail, ends[low], weights):
         name = trail.carriers[weights].path
         return ReadResult(why=f"what {name} adds is in the other side of the sum already, so the two are correlated")
     return ReadResult((Residual(tuple(branch), scale, tuple(shortcut)),))
@@ -247,15 +252,15 @@ class GraphReading:
     notes: list[str] = field(default_factory=list[str])
 
 
-def read_graph(traced: Traced, modules: Modules, *, whole: bool = True) -> GraphReading:
-    """`whole`: the graph's end is the network's, where a softmax makes no difference."""
-    return _Reader(traced, modules).reading(whole)
+Visit: TypeAlias = Callable[[Trail, fx.Node, list[fx.Node]], Carrier | None]
 
 
-class _Reader:
-    def __init__(self, traced: Traced, modules: Modules) -> None:
+class GraphReader:
+    """Walk a graph. `visit` is asked first what a node carries that gets these signals; None: it does not know."""
+
+    def __init__(self, traced: Traced, modules: Modules, visit: Visit = lambda *_: None) -> None:
         assert traced.graph is not None
-        self.traced, self.modules = traced, modules
+        self.traced, self.modules, self.visit = traced, modules, visit
         self.trail = Trail(traced)
         self.carriers = self.trail.carriers
         self.aside: set[fx.Node] = set()  # shapes, devices: not signals
@@ -276,7 +281,8 @@ class _Reader:
     def _visit(self, node: fx.Node) -> None:
         if node.op == "placeholder" or is_input(node):
             shape = self.trail.shape(node)
-            self.carriers[node] = Carrier("", "input", ReadResult(), None, None if shape is None else len(shape))
+            plain = Carrier("", "input", ReadResult(), None, None if shape is None else len(shape))
+            self.carriers[node] = self.visit(self.trail, node, []) or plain
             return
         signals = [n for n in node.all_input_nodes if n in self.carriers]
         if not signals or is_aside(node):
@@ -284,8 +290,8 @@ class _Reader:
             if node.op != "get_attr" and all(n in self.aside or n in signals for n in node.all_input_nodes):
                 self.aside.add(node)
             return
-        carrier = self._carrier(node, signals)
-        if self._in_place(node) and not carrier.unread and self._used_again(node, signals[0]):
+        carrier = self.visit(self.trail, node, signals) or self._carrier(node, signals)
+        if carrier.flow is None and self._in_place(node) and not carrier.unread and self._used_again(node, signals[0]):
             carrier.meaning = ReadResult(
                 why="works in place on a signal that is used again, which so is changed as well"
             )
@@ -363,7 +369,8 @@ class _Reader:
 
     # The whole
 
-    def reading(self, whole: bool) -> GraphReading:
+    def reading(self, *, whole: bool = True) -> GraphReading:
+        """`whole`: the graph's end is the network's, where a softmax makes no difference."""
         trail = self.trail.back(self.end if self.end in self.carriers else None)[::-1]
         if whole:
             self._drop_end(trail)
@@ -385,8 +392,8 @@ class _Reader:
         ]
         if self.output_problem or not trail:
             unread.append(Unread("", "output", self.output_problem or "the output does not depend on the input"))
-        unread += self.lost
-        return GraphReading([tuple(run) for run in runs], tuple(self._parts()), tuple(unread), self.notes)
+        unread = tuple(dict.fromkeys([*unread, *self.lost]))
+        return GraphReading([tuple(run) for run in runs], tuple(self._parts()), unread, self.notes)
 
     def _drop_end(self, trail: list[fx.Node]) -> None:
         """What follows the last weights and cannot change the guess: softmax, sigmoid, and a positive factor."""
@@ -407,7 +414,9 @@ class _Reader:
     def _parts(self) -> Iterator[Part]:
         for node, carrier in self._listed():
             layers = carrier.meaning.layers if node not in self.trail.idle else ()
-            if not carrier.unread and (carrier.module or (layers and not layers[0].paths)):
+            if carrier.parts is not None:
+                yield from carrier.parts
+            elif not carrier.unread and (carrier.module or (layers and not layers[0].paths)):
                 yield Part(carrier.path, carrier.kind, " > ".join(text(x) for x in layers), carrier.meaning.variances)
 
 
@@ -454,5 +463,5 @@ def _alone(module: nn.Module) -> ReadResult | None:
     traced = trace(module, None)
     if traced.graph is None:
         return None
-    found = read_graph(traced, Modules(module, ParameterDraws({}, 0)), whole=False)
+    found = GraphReader(traced, Modules(module, ParameterDraws({}, 0))).reading(whole=False)
     return None if len(found.runs) != 1 or found.unread else ReadResult(found.runs[0], notes=tuple(found.notes))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from firstguess.modules.read.token_parts import Builder, Matrix, ModelTensor, Piece, Stop, plain, residual
+from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop, residual
+from firstguess.modules.read.verify import ModelTensor
 from firstguess.network.activations.registry import activation
 from firstguess.network.layers import Activate, Embed
 
@@ -54,13 +55,13 @@ def encoder(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
     dot = f"{path}." if path else ""
     if isinstance(module, nn.TransformerEncoder):
         paths = [f"{dot}layers.{i}" for i in range(len(module.layers))]
-        end = [] if module.norm is None else builder.norm(f"{dot}norm")
+        end = [] if module.norm is None else builder.module(f"{dot}norm")
         return [*(piece for one in paths for piece in encoder(builder, one, causal=causal)), *end]
     if type(module).forward is not nn.TransformerEncoderLayer.forward:
         raise builder.stop(path, "an encoder layer with a forward of its own")
     attention = multihead(builder, f"{dot}self_attn", causal=causal)
     mlp = builder.mlp([f"{dot}linear1", f"{dot}linear2"], module.activation, path)
-    norms = [builder.norm(f"{dot}{name}") for name in ("norm1", "norm2")]
+    norms = [builder.module(f"{dot}{name}") for name in ("norm1", "norm2")]
     return _in_stream(attention, mlp, norms, after=not module.norm_first)
 
 
@@ -158,11 +159,11 @@ def trunk(builder: Builder, path: str) -> list[Piece]:
     if family.positions:
         pieces.append(_positions(builder, f"{dot}{family.positions}", _at(model, family.positions)))
     if family.begin:
-        pieces += builder.norm(f"{dot}{family.begin}")
+        pieces += builder.module(f"{dot}{family.begin}")
     where = next(name for name in family.blocks.split() if _at(model, name) is not None)
     for i, block in enumerate(_at(model, where)):
         pieces += _block(builder, f"{dot}{where}.{i}", block, family, model.config)
-    return [*pieces, *builder.norm(f"{dot}{family.end}")] if family.end else pieces
+    return [*pieces, *builder.module(f"{dot}{family.end}")] if family.end else pieces
 
 
 def pooled(builder: Builder, path: str) -> list[Piece]:
@@ -213,7 +214,7 @@ def _block(builder: Builder, path: str, block: Any, family: TrunkPaths, config: 
     )
     bends = at.bends or at.function.rpartition(".")[0]
     mlp = builder.mlp([f"{path}.{name}" for name in at.mlp.split()], _at(block, at.function), f"{path}.{bends}")
-    norms = [builder.norm(f"{path}.{name}") for name in at.norms.split()]
+    norms = [builder.module(f"{path}.{name}") for name in at.norms.split()]
     return _in_stream(attention, mlp, norms, after=family.post_norm)
 
 
@@ -275,7 +276,7 @@ def read_known(builder: Builder) -> tuple[list[Piece], int | None]:
     pieces = [*trunk(builder, head.trunk), builder.pool(head.at)]
     for layer in head.layers:
         if layer.startswith("("):
-            pieces.append(plain(Activate(activation(layer[1:-1]))))
+            pieces.append(Piece(Activate(activation(layer[1:-1]))))
         else:
             pieces.append(builder.dense(builder.matrix(layer)))
     return pieces, int(model.config.num_labels)
@@ -295,7 +296,7 @@ def _language(builder: Builder) -> tuple[list[Piece], int | None]:
         raise Stop(head, builder.kind(head), "a language-model head with biases", pieces)
     first = pieces[0]
     assert isinstance(first.layer, Embed)
-    pieces[0] = replace(first, layer=replace(first.layer, vocabulary=matrix.units))
+    pieces[0] = builder.changed(first, vocabulary=matrix.units)
     return [*pieces, builder.unembed(matrix, tied=_tied(builder.model))], matrix.units
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,11 +14,10 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch, batches, load
 from firstguess.data.items import tensors
-from firstguess.ensemble.member_module import resolve
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED, Finding
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.call_model import Caller, Forward, fed, leaves, part, replaced
-from firstguess.modules.guard import IsolatedRandomness, hooked, own_copy, restored
+from firstguess.modules.guard import IsolatedRandomness, hooked, restored
 from firstguess.modules.members.initializers import Init, is_lookup
 from firstguess.modules.members.sources import Setup, Source, is_source, named, shaped_by, source
 from firstguess.modules.read.dispatch import (
@@ -31,17 +29,15 @@ from firstguess.modules.read.dispatch import (
     is_whole,
     parameter_names,
 )
-from firstguess.modules.read.graph import GraphReading, listed, read_graph
+from firstguess.modules.read.graph import GraphReader, GraphReading, listed
 from firstguess.modules.read.huggingface import is_known, outputs, read_known
 from firstguess.modules.read.result import Structure, Unread
-from firstguess.modules.read.token_parts import Builder, Fill, Piece, Stop, Tensors
-from firstguess.modules.read.tokens import TokenGraph, is_leaf
-from firstguess.modules.read.tracing import Traced, sized_graph, trace
+from firstguess.modules.read.token_parts import Builder, Stop
+from firstguess.modules.read.tokens import TokenWalk, is_leaf
+from firstguess.modules.read.tracing import Traced, trace
+from firstguess.modules.read.verify import difference
 from firstguess.network.layer import Layer, Symmetry
-from firstguess.network.layers import Dense, Embed, PoolTokens
 from firstguess.network.network import Network
-from firstguess.network.tensors import Place, Weights
-from firstguess.network.torch_ops import join
 from firstguess.network.walk import needs_tokens
 from firstguess.theory import closed_form
 
@@ -95,14 +91,10 @@ def read(
     draws = draw(members, names, seed)
     with members.member(int(member_seeds(seed, 0, 1)[0])) as member:
         modules = Modules(member, draws, init)
-        known = known_reading(member, modules, batch)
-        if known is not None:
-            reading, notes = known, known.notes
-        else:
-            reading, notes = _reading(member, modules, None if batch is None else _enough(member, batch))
-            by_tokens = graph_reading(member, modules, batch) if reading.unread else None
-            if by_tokens is not None:
-                reading, notes = by_tokens, by_tokens.notes
+        reading = known_reading(member, modules, batch)
+        if reading is None:
+            reading = _reading(member, modules, None if batch is None else _enough(member, batch))
+    notes = reading.notes
     for finding in (finding for finding in members.findings if finding not in said):
         notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
     followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)
@@ -143,36 +135,40 @@ def _materialise(model: nn.Module, batch: Batch | None) -> Any:
     return shaped_by(model, batch)
 
 
-def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[GraphReading, list[str]]:
+def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading:
     own = _own_inputs(model, batch)
+    one = None  # the one tensor that goes in, if it is one: then it may be tokens
     if isinstance(own, str):
         traced = Traced(None, {"": own})
     else:
         inputs, as_one = own
+        inputs = None if inputs is None else _like(model, inputs)
+        given = [] if batch is None or batch.call is not None else list(tensors(inputs).values())
+        one = given[0] if len(given) == 1 else None
         with restored(model, parameters=False):  # a module may keep what it is traced with
-            traced = trace(model, None if inputs is None else _like(model, inputs), as_one=as_one)
+            traced = trace(model, inputs, as_one=as_one, whole=is_whole if one is None else is_leaf)
     if traced.graph is not None:
-        reading = read_graph(traced, modules)
-        notes = reading.notes
+        if one is None or traced.problem:
+            reading = GraphReader(traced, modules).reading()
+        else:
+            reading = _token_graph(traced, Builder(modules), one)
         if traced.problem:
-            notes.append(f"the example could not be run, so shapes are not known ({traced.problem})")
-        if not traced.opaque:
-            return reading, notes
+            reading.notes.append(f"the example could not be run, so shapes are not known ({traced.problem})")
         inside = tuple(f"{path}." for path in traced.opaque)
-        order = [(path, axes) for path, axes in _order(model, batch) if path.startswith(inside)]
+        order = [(path, axes) for path, axes in _order(model, batch) if path.startswith(inside)] if inside else []
         if not order:
-            return reading, notes
+            return reading
         more = listed(model, order, modules)
         where = f"modules inside of {', '.join(traced.opaque)} are listed after the others, in the order of their"
-        notes += [f"{where} {'calls' if batch is not None else 'registration'}", *more.notes]
-        return replace(reading, parts=(*reading.parts, *more.parts), unread=(*reading.unread, *more.unread)), notes
+        reading.notes += [f"{where} {'calls' if batch is not None else 'registration'}", *more.notes]
+        return replace(reading, parts=(*reading.parts, *more.parts), unread=(*reading.unread, *more.unread))
     reading = listed(model, _order(model, batch), modules)
     how = "modules are listed in the order of their calls; how they are connected is not known"
     if batch is None:
         how = "modules are listed in the order of their registration: an example of the inputs would give that of calls"
     opaque = {"": "its forward cannot be traced"} | traced.opaque
     stopped = (Unread(path, type(model.get_submodule(path)).__name__, why) for path, why in opaque.items())
-    return replace(reading, unread=(*stopped, *reading.unread)), [how, *reading.notes]
+    return replace(reading, unread=(*stopped, *reading.unread), notes=[how, *reading.notes])
 
 
 def _own_inputs(model: nn.Module, batch: Batch | None) -> tuple[Any, bool] | str:
@@ -304,129 +300,7 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
         yield text
 
 
-# The guard of a reading: the description, filled with the model's own weights, has to give the model's own outputs.
-
-_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # of the outputs' own size
-_LARGE = 3_000_000  # parameters from which on there is no copy in double precision
-_BIASES = 0.3
-
-
-@dataclass
-class _Filled:
-    """Stand in for a member's draws: the model's own parameters, one after another; at last the identity."""
-
-    fills: list[Fill]
-    tensors: Tensors
-    used: int = field(default=0)
-
-    def fill(self, module: nn.Module, weights: Weights) -> nn.Module:
-        parameter = module.get_parameter("weight")
-        with torch.no_grad():
-            if self.used >= len(self.fills):
-                parameter.copy_(torch.eye(*parameter.shape))
-                return module
-            one = self.fills[self.used]
-            self.used += 1
-            value = one.weight(self.tensors)
-            value = value[: len(parameter)] if parameter.ndim == 2 and value.ndim == 2 else value  # places of the table
-            module.to(value.dtype)
-            parameter = module.get_parameter("weight")
-            parameter.copy_(value.reshape(parameter.shape))
-            if weights.bias_var > 0.0:
-                module.get_parameter("bias").copy_(one.bias(self.tensors))
-        return module
-
-    def path(self, places: Sequence[Place]) -> nn.Sequential:
-        return nn.Sequential(*(place.layer.module(place, self) for place in places))
-
-
-def compared(
-    builder: Builder,
-    pieces: Sequence[Piece],
-    inputs: torch.Tensor,
-    call: Callable[[nn.Module, torch.Tensor], torch.Tensor],
-    classes: int | None,
-    ending: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> GraphReading:
-    """The reading of all pieces, unless the description with the model's weights gives other outputs than the model.
-
-    `call` gives the model's outputs (1, …, classes) for one input; `classes` None: they are tokens or nodes, without a
-    head. Twice: with the weights as they are drawn, where ε counts, and with larger ones and all biases, where
-    attention is far from uniform. `ending`: what the model does to logits. Nothing of the model is changed.
-    """
-    model, said = builder.model, ""
-    one = copy.deepcopy(model).eval().requires_grad_(False)
-    small = sum(p.numel() for p in one.parameters()) < _LARGE
-    one = one.double() if small else one.float()
-    given = inputs.to(next(one.parameters()).dtype) if inputs.is_floating_point() else inputs
-    with IsolatedRandomness(0), torch.no_grad():
-        for larger in (False, True):
-            if larger:
-                _enlarge(one, builder.norms)
-            try:
-                said = said or _apart(one, pieces, given, call, classes, ending)
-            except FirstguessError as error:
-                said = f"the description does not fit the model: {error}"
-            except Exception as error:  # of a model that does not take these inputs, or a shape that does not fit
-                said = f"it could not be compared with its description ({type(error).__name__}: {error})"
-    parts = tuple(part for piece in pieces for part in piece.parts)
-    notes = list(dict.fromkeys(builder.notes))
-    said = said.partition("\n")[0] or _shared(model, pieces)
-    if said:
-        return GraphReading([], parts, (Unread("", type(model).__name__, said),), notes)
-    if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()):
-        notes.append(DROPOUT)
-    notes.append(
-        f"with the same weights the description gives the model's own outputs: compared on {len(inputs)} inputs"
-    )
-    return GraphReading([tuple(piece.layer for piece in pieces)], parts, (), notes)
-
-
-def _enlarge(model: nn.Module, norms: set[str]) -> None:
-    """Weights that make logits of attention differ by about 1, and biases; norms stay as they are."""
-    for name, parameter in model.named_parameters():
-        if name in norms:
-            continue
-        size = parameter[0].numel() ** -0.5 if parameter.ndim > 1 else _BIASES
-        parameter.add_(torch.randn_like(parameter) * min(size, 1.0))
-
-
-def _apart(
-    model: nn.Module,
-    pieces: Sequence[Piece],
-    inputs: torch.Tensor,
-    call: Callable[..., Any],
-    classes: int | None,
-    ending: Callable[[torch.Tensor], torch.Tensor] | None,
-) -> str:
-    rows = [call(model, x[None]) for x in inputs]
-    wanted = torch.cat(rows)
-    checks = [piece.check for piece in pieces]
-    padding = getattr(checks[0], "padding", None)
-    real = torch.ones(wanted.shape[:2]) if padding is None or wanted.ndim < 3 else (inputs != padding)
-    if classes is None:  # no head: the mean over tokens, through an identity
-        if wanted.ndim == 3:
-            wanted = (wanted * real.unsqueeze(2)).sum(1) / real.sum(1, keepdim=True)
-            checks.append(PoolTokens("mean"))
-        checks.append(Dense())
-    network = Network(tuple(checks), wanted.shape[-1])
-    vocabulary = getattr(checks[0], "vocabulary", None)
-    places = resolve(network, tuple(inputs.shape[1:]), width=2, inputs=lambda: None, vocabulary=vocabulary)
-    filled = _Filled([fill for piece in pieces for fill in piece.fills], model.get_parameter)
-    twin = filled.path(places).to(wanted.dtype)
-    join(twin)
-    if filled.used != len(filled.fills):
-        return "the description has no place for some of the model's weights"
-    found = twin(inputs)
-    found = found if ending is None else ending(found)
-    if wanted.ndim == 3:  # a guess at every token: those of padding are nobody's
-        found, wanted = (x[real.bool()] for x in (found, wanted))
-    size = max(float(wanted.double().pow(2).mean().sqrt()), 1e-30)
-    worst = float((found - wanted).abs().max()) / size
-    if worst <= _TOLERANCE[wanted.dtype]:
-        return ""
-    return f"its description, with the same weights, gives other outputs (by {worst:.1e} of their size)"
-
+# Models of tokens: which they are, their inputs, and the comparison with the description.
 
 _ROWS, _TOKENS = 3, 9  # that a model and its description are compared on
 
@@ -453,68 +327,63 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
         padding = _padding(model, batch)
         pieces, classes = read_known(builder)
     except Stop as stop:
-        return stopped(stop, builder)
+        layers = tuple(piece.layer for piece in stop.before)
+        parts = tuple(part for piece in stop.before for part in piece.parts)
+        unread = (Unread(stop.path, stop.kind, stop.why),)
+        return GraphReading([layers, ()] if layers else [], parts, unread, builder.notes)
     config: Any = model.config
     inputs = _varied(_inputs(model, batch), getattr(config, "vocab_size", 0), getattr(config, "pad_token_id", None))
     if padding is not None:
-        first = pieces[0]
-        assert isinstance(first.layer, Embed)
-        assert isinstance(first.check, Embed)
-        padded, checked = (replace(layer, padding=padding) for layer in (first.layer, first.check))
-        pieces[0] = replace(first, layer=padded, check=checked)
+        pieces[0] = builder.changed(pieces[0], padding=padding)
         inputs[-1, inputs.shape[1] // 2 + 1 :] = padding
 
     def call(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return outputs(m(x) if padding is None else m(x, attention_mask=(x != padding).long()))
 
-    return compared(builder, pieces, inputs, call, classes)
+    layers, parts = tuple(piece.layer for piece in pieces), tuple(part for piece in pieces for part in piece.parts)
+    reading = GraphReading([layers], parts, (), builder.notes)
+    return _compared(reading, builder, inputs, call, head=classes is not None)
 
 
-def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading | None:
-    """A model of tokens that is written by hand; None: it is none, as far as it was looked at."""
-    given = {} if batch is None else tensors(batch.inputs)
-    if len(given) != 1 or (batch is not None and batch.call is not None):
-        return None
-    inputs = next(iter(given.values()))[:_ROWS].cpu()
-    traced = own_copy(model)
-    if traced is None:
-        return None
-    traced.eval().requires_grad_(False)
-    inputs = inputs.float() if inputs.is_floating_point() else inputs
-    call, graph, opaque = sized_graph(traced.float(), inputs, is_leaf)
-    if graph is None:
-        return None
-    builder = Builder(modules)
-    try:
-        walk = TokenGraph(builder, call, graph, inputs, opaque)
-    except Exception:  # a user's forward that does not run node by node: the other reader says why
-        return None
-    try:
-        pieces, classes = walk.read()
-    except Stop as stop:
-        return stopped(stop, builder) if walk.begun else None
-    inputs = _varied(inputs, getattr(pieces[0].check, "vocabulary", 0), None)
-    return compared(builder, pieces, inputs, lambda m, x: outputs(m(x)), classes, walk.ending)
+def _token_graph(traced: Traced, builder: Builder, inputs: torch.Tensor) -> GraphReading:
+    """The reading of a graph, compared with the model if it is one of tokens."""
+    walk = TokenWalk(builder, traced)
+    reader = GraphReader(traced, builder.modules, walk.visit)
+    reading = reader.reading()
+    reading.notes += builder.notes
+    carriers = reader.carriers
+    if reading.unread or not any(c.flow is not None and c.kind != "input" for c in carriers.values()):
+        return reading
+    signal = walk.signal(reader.end)
+    if signal is None:
+        why = "the output is not a vector, or tokens, of a signal that was read"
+        return replace(reading, runs=[], unread=(Unread("", "output", why),))
+    layers = reading.runs[0]
+    checked = builder.filled.checks(layers[:1])
+    inputs = _varied(inputs[:_ROWS].cpu(), getattr(checked[0], "vocabulary", 0), None)
+    tail = [node for node in carriers if node in reader.trail.idle]
+    head = signal.form == "vector" and layers[-1].as_output() is not None
+
+    def ending(x: torch.Tensor) -> torch.Tensor:
+        for node in tail:
+            x = walk.run(node, x)
+        return x
+
+    return _compared(reading, builder, inputs, lambda m, x: outputs(m(x)), head=head, ending=ending)
 
 
-def _shared(model: nn.Module, pieces: Sequence[Piece]) -> str:
-    """Why weights that are used twice have no description; "": none are."""
-    used = [
-        (id(model.get_parameter(own.name)), own.rows, own.name) for p in pieces for f in p.fills for own in f.weights
-    ]
-    seen = {one[:2] for one in used}
-    if len(seen) == len(used):
-        return ""
-    name = next(name for *key, name in used if sum(other[:2] == tuple(key) for other in used) > 1)
-    return f"{name} is used more than once; a description has new weights in every layer"
-
-
-def stopped(stop: Stop, builder: Builder) -> GraphReading:
-    """The reading up to what could not be read."""
-    layers = tuple(piece.layer for piece in stop.before)
-    parts = tuple(part for piece in stop.before for part in piece.parts)
-    unread = (Unread(stop.path, stop.kind, stop.why),)
-    return GraphReading([layers, ()] if layers else [], parts, unread, list(dict.fromkeys(builder.notes)))
+def _compared(reading: GraphReading, builder: Builder, inputs: torch.Tensor, call: Any, **how: Any) -> GraphReading:
+    """A reading, unless the description with the model's weights gives other outputs than the model."""
+    model = builder.model
+    why = difference(model, reading.runs[0], builder.filled, inputs, call, **how)
+    if why:
+        return replace(reading, runs=[], unread=(Unread("", type(model).__name__, why),))
+    if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()):
+        reading.notes.append(DROPOUT)
+    reading.notes.append(
+        f"with the same weights the description gives the model's own outputs: compared on {len(inputs)} inputs"
+    )
+    return reading
 
 
 def _padding(model: Any, batch: Batch | None) -> int | None:

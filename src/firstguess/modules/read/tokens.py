@@ -1,10 +1,10 @@
-"""Models of tokens that are written by hand: the graph of their forward, node by node, as pieces."""
+"""Tokens in the graph of a forward: where sequences are embedded, attended to, mixed and pooled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -12,148 +12,104 @@ from torch import fx, nn
 
 from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.read import dispatch
-from firstguess.modules.read.dispatch import PASSIVE, refusal
-from firstguess.modules.read.graph import ancestors, is_aside, is_input, output, owner
+from firstguess.modules.read.graph import Carrier, Trail, ancestors, owner, sum_of
 from firstguess.modules.read.huggingface import encoder, is_causal, is_trunk, multihead, pooled, trunk
-from firstguess.modules.read.token_parts import (
-    Attended,
-    Builder,
-    DenseView,
-    Form,
-    Mixing,
-    Piece,
-    Scores,
-    Several,
-    Stop,
-    TokenSignal,
-    Value,
-    plain,
-    residual,
-)
-from firstguess.modules.read.tracing import OneInput, Values, path_of
-from firstguess.network.layer import Call
-from firstguess.network.layers import Gated, Positions, Scale
+from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop
+from firstguess.modules.read.tracing import Traced, path_of
+from firstguess.network.activations.record import Activation
+from firstguess.network.layer import IMAGE, Call, ReadResult
+from firstguess.network.layers import Gated, Positions, Residual
 from firstguess.network.layers.embed import waves
 
-# Reshaping and taking parts of what flows, by what it is: tokens, heads, patches.
+# What a node of the graph carries, where that is more than vectors or images.
+
+Form: TypeAlias = Literal["ids", "grid, nodes last", "nodes first", "tokens", "vector"]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What a dense layer makes of the signal at `base`, whole, reshaped or in part: queries, keys, values, half a gate.
+
+    `phi`: then this. The nodes that `made` it are parts of what it goes into.
+    """
+
+    base: fx.Node
+    matrix: Matrix
+    made: tuple[fx.Node, ...]
+    phi: Activation | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSignal:
+    """Ids (n, T), images (n, h, w, D) on their way to tokens, tokens (n, T, D) or, nodes first, (n, D, T), or a vector.
+
+    `view`: the dense layer that it has just come through.
+    """
+
+    form: Form
+    view: View | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Several:
+    """A tuple of signals, each with what is done to get it."""
+
+    items: tuple[tuple[Flow, tuple[Piece, ...]] | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Logits of attention, or its weights."""
+
+    query: View
+    key: View
+    heads: int
+    causal: bool = False
+    weights: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What heads take of the values; an output layer follows."""
+
+    views: tuple[View, View, View]
+    heads: int
+    causal: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """Dense layers over the tokens of every node, between two transpositions."""
+
+    first: View
+    second: View | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lost:
+    """What comes from something that was not read."""
+
+
+Flow: TypeAlias = TokenSignal | View | Several | Scores | Attended | Mixing | Lost
+_LOST = Lost()
+
+# Functions and modules, by what they do to tokens.
 
 _PARTS = ("chunk", "split", "unbind", "tensor_split")
-SHAPING = (
+_SHAPING = (
     "view", "reshape", "flatten", "transpose", "permute", "swapaxes", "unflatten", "squeeze", "unsqueeze", "mean",
     "getitem", "select", *_PARTS,
 )  # fmt: skip
+_TORCH = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+_MATMULS = ("matmul", "bmm", "__matmul__")
+_PRODUCTS = ("mul", "imul", "truediv", "itruediv", "div", "multiply", "true_divide", "mul_", "div_")
+_NOT_CAUSAL = "a mask that is not causal; a description has causal attention, or none masked"
+_MASKED = "a padding mask by hand: padding is read of Hugging Face's own models only"
 
 
-# What a graph computes without its input: positions, class tokens, masks; by value, and by the parameter behind.
-
-
-class Constants:
-    """Values of all nodes on a few inputs."""
-
-    def __init__(self, builder: Builder, call: OneInput, graph: fx.Graph, inputs: torch.Tensor) -> None:
-        self.builder = builder
-        values = Values(call, graph)
-        with torch.no_grad():
-            values.run(inputs)
-        self._values = values.found
-
-    def value(self, node: fx.Node) -> Any:
-        return self._values.get(node)
-
-    def of(self, argument: Any) -> Any:
-        """An argument of a call as a value."""
-        return self._values.get(argument) if isinstance(argument, fx.Node) else argument
-
-    def shape(self, node: fx.Node) -> tuple[int, ...]:
-        value = self._values.get(node)
-        return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
-
-    def run(self, node: fx.Node, x: torch.Tensor) -> torch.Tensor:
-        """A function of one tensor, on another one."""
-        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), self.of)
-        target: Any = node.target
-        return getattr(x, target)(*args, **kwargs) if node.op == "call_method" else target(x, *args, **kwargs)
-
-    def positions(self, node: fx.Node, argument: Any) -> Piece:
-        """What is added to all sequences alike, a vector for every place."""
-        added = self.of(argument)
-        if not isinstance(added, torch.Tensor) or added.ndim < 2 or added.numel() != added.shape[-2] * added.shape[-1]:
-            raise Stop(owner(node), dispatch.function_name(node), "adds something else than a vector for every place")
-        added = added.reshape(added.shape[-2:])
-        name = self._parameter(argument)
-        if name is None:
-            fixed = torch.from_numpy(np.asarray(waves(*added.shape)))
-            if float((added.double() - fixed).abs().max()) < 1e-4:
-                return plain(Positions(sinusoidal=True))
-            raise Stop(
-                owner(node),
-                dispatch.function_name(node),
-                "adds fixed positions that are not sines and cosines side by side",
-            )
-        table = self.builder.model.get_parameter(name).detach()
-        rows = table.reshape(-1, table.shape[-1])
-        first = (rows == added[0]).all(dim=1).nonzero().flatten().tolist()
-        start = next((i for i in first if torch.equal(rows[i : i + len(added)], added.to(rows))), None)
-        if start is None:
-            raise Stop(name.rpartition(".")[0], name, "is added to tokens, but not row by row as positions")
-        return self.builder.positions(name, name.rpartition(".")[0], start=start)
-
-    def first_token(self, node: fx.Node, argument: Any) -> Piece:
-        """A learned token that comes before all others."""
-        name, token = self._parameter(argument), self.of(argument)
-        if name is None or not isinstance(token, torch.Tensor) or token.ndim != 3 or token.shape[1] != 1:
-            raise Stop(owner(node), dispatch.function_name(node), "joins something else than one learned token")
-        own = self.builder.model.get_parameter(name).detach()
-        if own.numel() != token.shape[-1] or not torch.equal(token, own.reshape(1, 1, -1).expand_as(token)):
-            raise Stop(name.rpartition(".")[0], name, "is put before tokens, but not as it is")
-        return self.builder.first_token(name, name.rpartition(".")[0])
-
-    def _parameter(self, argument: Any) -> str | None:
-        """The one parameter that a constant comes from."""
-        if not isinstance(argument, fx.Node):
-            return None
-        found: list[str] = []
-        parameters = dict(self.builder.model.named_parameters())
-        for node in ancestors(argument):
-            path = path_of(cast(str, node.target)) if node.op in ("get_attr", "call_module") else ""
-            if node.op == "get_attr" and path in parameters:
-                found.append(path)
-            elif node.op == "call_module" and isinstance(self.builder.model.get_submodule(path), nn.Embedding):
-                found.append(f"{path}.weight")
-        return found[0] if len(found) == 1 else None
-
-
-def reshaped(graph: TokenGraph, node: fx.Node, v: Value) -> Value:
-    """What a value is after a call that reshapes it, averages tokens or takes a part."""
-    name = dispatch.function_name(node) if node.op != "call_module" else "flatten"
-    after = graph.constants.shape(node)
-    if isinstance(v, Several):
-        return graph.item(node, v)
-    if isinstance(v, Attended):
-        if name in ("mean", "getitem", "select", *_PARTS):
-            raise _stop(node, "takes a part of the heads")
-        return v
-    if isinstance(v, DenseView):
-        return _view(graph, node, name, v, after)
-    before = graph.constants.shape(node.all_input_nodes[0])
-    if isinstance(v, Mixing):
-        if v.second is None or v.phi is None or not _swaps(node, name):
-            raise _stop(node, "reshapes what dense layers over tokens make")
-        graph.begun = True
-        return TokenSignal((*v.base.pieces, graph.builder.tokenmix(v.first, v.phi, v.second)), "tokens")
-    if not isinstance(v, TokenSignal):
-        raise _stop(node, "reshapes logits of attention")
-    if name in ("getitem", "select", "mean"):
-        return _pooled(graph, node, name, v, before)
-    if v.form in ("grid", "grid, nodes last", "nodes first"):
-        return _of_grid(graph, node, name, v, before, after)
-    if v.form == "tokens" and _swaps(node, name) and v.matrix is None:
-        return TokenSignal(v.pieces, "nodes first")
-    if v.form == "tokens" and v.matrix is not None and v.base is not None:
-        return _view(graph, node, name, DenseView(v.base, v.matrix, v.phi), after)
-    if before == after:
-        return v
-    raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}")
+def is_leaf(module: nn.Module) -> bool:
+    """What the tracing does not look into, in a model that may be one of tokens."""
+    return dispatch.claim(module) is not None or isinstance(module, _TORCH) or is_trunk(module)
 
 
 def _stop(node: fx.Node, why: str) -> Stop:
@@ -174,65 +130,445 @@ def _swaps(node: fx.Node, name: str) -> bool:
     return name == "permute" and [a % 3 for a in axes] == [0, 2, 1]
 
 
-def _of_grid(
-    graph: TokenGraph, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...], after: tuple[int, ...]
-) -> Value:
-    """From (n, D, h, w) to tokens, by way of (n, D, T) or of (n, h, w, D)."""
-    form: Form | None = None
-    if v.form == "grid" and name in ("flatten", "view", "reshape") and after == (*before[:2], before[2] * before[3]):
-        form = "nodes first"
-    elif v.form == "grid" and name == "permute" and [a % 4 for a in _numbers(node)] == [0, 2, 3, 1]:
-        form = "grid, nodes last"
-    elif v.form == "grid, nodes last":
-        form = "tokens" if after == (before[0], before[1] * before[2], before[3]) else None
-    elif v.form == "nodes first" and _swaps(node, name):
-        form = "tokens"
-    if form is None:
-        raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}, which are no tokens in order")
-    graph.begun = graph.begun or form == "tokens"
-    return TokenSignal(v.pieces, form)
+class TokenWalk:
+    """What the nodes of a graph carry, with the values of its constants at hand."""
 
+    def __init__(self, builder: Builder, traced: Traced) -> None:
+        self.builder, self.traced = builder, traced
+        self.trail: Trail
+        self.embeds = any(is_lookup(m) or is_trunk(m) for m in builder.model.modules())
 
-def _view(graph: TokenGraph, node: fx.Node, name: str, v: DenseView, after: tuple[int, ...]) -> Value:
-    units = v.matrix.units
-    if name in _PARTS:
-        parts = graph.constants.value(node)
-        count = len(cast("tuple[torch.Tensor, ...]", parts))
-        if units % count or len({p.shape for p in parts}) > 1:
-            raise _stop(node, "parts of different sizes")
-        size = units // count
-        return Several(tuple(DenseView(v.base, v.matrix.part(i * size, (i + 1) * size), v.phi) for i in range(count)))
-    if name in ("getitem", "select"):
-        source = graph.constants.shape(node.all_input_nodes[0])
+    def visit(self, trail: Trail, node: fx.Node, signals: Sequence[fx.Node]) -> Carrier | None:
+        """What a node carries; None: nothing of tokens."""
+        self.trail = trail
+        if not signals:
+            x = self._value(node)
+            ids = self.embeds and isinstance(x, torch.Tensor) and x.ndim == 2 and not x.is_floating_point()
+            return Carrier("", "input", ReadResult(), None, 2, flow=TokenSignal("ids")) if ids else None
+        given = [n for n in signals if self._flow(n) is not None]
+        if any(self._flow(n) is _LOST for n in given):
+            return Carrier(owner(node), "", ReadResult(), signals[0], None, broken=True, flow=_LOST)
+        try:
+            if not given:
+                return self._entering(node, signals[0])
+            if node.op == "call_module":
+                return self._module(node, path_of(cast(str, node.target)), given[0])
+            return self._call(node, given)
+        except Stop as stop:
+            return Carrier(stop.path, stop.kind, ReadResult(why=stop.why), signals[0], None, flow=_LOST)
+
+    def signal(self, node: fx.Node | None) -> TokenSignal | None:
+        """What is known of the output, if it is tokens or a vector of them."""
+        flow = None if node is None else self._flow(node)
+        return flow if isinstance(flow, TokenSignal) and flow.form in ("tokens", "vector") else None
+
+    def run(self, node: fx.Node, x: torch.Tensor) -> torch.Tensor:
+        """A module or function of one tensor, on another one."""
+        if node.op == "call_module":
+            return self.builder.model.get_submodule(path_of(cast(str, node.target)))(x)
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), self._of)
+        target: Any = node.target
+        return getattr(x, target)(*args, **kwargs) if node.op == "call_method" else target(x, *args, **kwargs)
+
+    # Nodes, values, carriers
+
+    def _flow(self, node: Any) -> Flow | None:
+        carrier = self.trail.carriers.get(node) if isinstance(node, fx.Node) else None
+        return None if carrier is None else cast("Flow | None", carrier.flow)
+
+    def _value(self, node: fx.Node) -> Any:
+        return self.traced.values.get(node)
+
+    def _of(self, argument: Any) -> Any:
+        """An argument of a call as a value."""
+        return self._value(argument) if isinstance(argument, fx.Node) else argument
+
+    def _shape(self, node: fx.Node) -> tuple[int, ...]:
+        return self.trail.shape(node) or ()
+
+    def _carry(
+        self, node: fx.Node, before: fx.Node, flow: Flow, *pieces: Piece, made: Sequence[fx.Node] = ()
+    ) -> Carrier:
+        """The carrier of a node that adds these pieces to the signal `before`."""
+        for one in made:
+            self.trail.carriers[one].parts = ()
+        meaning = ReadResult(tuple(piece.layer for piece in pieces))
+        parts = tuple(part for piece in pieces for part in piece.parts)
+        if node.op == "call_module":
+            path = path_of(cast(str, node.target))
+            return Carrier(path, self.builder.kind(path), meaning, before, None, parts=parts, flow=flow)
+        return Carrier(owner(node), dispatch.function_name(node), meaning, before, None, parts=parts, flow=flow)
+
+    def _entering(self, node: fx.Node, source: fx.Node) -> Carrier | None:
+        """Where images become tokens: in a known trunk, or where the positions of patches become one axis."""
+        image = self.trail.carriers[source]
+        path = path_of(cast(str, node.target)) if node.op == "call_module" else ""
+        module = self.builder.model.get_submodule(path) if path else None
+        if module is not None and is_trunk(module) and image.kind == "input":
+            return self._trunk(node, path, source)
+        conv = self.builder.model.get_submodule(image.path) if image.module else None
+        first = isinstance(conv, nn.Conv2d) and self.trail.carriers[cast(fx.Node, image.before)].kind == "input"
+        before, after = self._shape(source), self._shape(node)
+        if not first or len(before) != IMAGE or image.unread:
+            return None
+        form: Form | None = None
+        name = "flatten" if isinstance(module, nn.Flatten) else dispatch.function_name(node) if module is None else ""
+        if name in ("flatten", "view", "reshape") and after == (*before[:2], before[2] * before[3]):
+            form = "nodes first"
+        elif name == "permute" and [a % IMAGE for a in _numbers(node)] == [0, 2, 3, 1]:
+            form = "grid, nodes last"
+        if form is None:
+            return None
+        piece = self.builder.patches(image.path)
+        image.meaning, image.parts = ReadResult((piece.layer,)), piece.parts
+        return self._carry(node, source, TokenSignal(form))
+
+    # Constants: what a graph computes without its input, by value, and by the parameter that it comes from.
+
+    def _positions(self, node: fx.Node, argument: Any) -> Piece:
+        """What is added to all sequences alike, a vector for every place."""
+        added = self._of(argument)
+        if not isinstance(added, torch.Tensor) or added.ndim < 2 or added.numel() != added.shape[-2] * added.shape[-1]:
+            raise _stop(node, "adds something else than a vector for every place")
+        added = added.reshape(added.shape[-2:])
+        name = self._parameter(argument)
+        if name is None:
+            fixed = torch.from_numpy(np.asarray(waves(*added.shape)))
+            if float((added.double() - fixed).abs().max()) < 1e-4:
+                return Piece(Positions(sinusoidal=True))
+            raise _stop(node, "adds fixed positions that are not sines and cosines side by side")
+        table = self.builder.model.get_parameter(name).detach()
+        rows = table.reshape(-1, table.shape[-1])
+        first = (rows == added[0]).all(dim=1).nonzero().flatten().tolist()
+        start = next((i for i in first if torch.equal(rows[i : i + len(added)], added.to(rows))), None)
+        if start is None:
+            raise Stop(name.rpartition(".")[0], name, "is added to tokens, but not row by row as positions")
+        return self.builder.positions(name, name.rpartition(".")[0], start=start)
+
+    def _first_token(self, node: fx.Node, argument: Any) -> Piece:
+        """A learned token that comes before all others."""
+        name, token = self._parameter(argument), self._of(argument)
+        if name is None or not isinstance(token, torch.Tensor) or token.ndim != 3 or token.shape[1] != 1:
+            raise _stop(node, "joins something else than one learned token")
+        own = self.builder.model.get_parameter(name).detach()
+        if own.numel() != token.shape[-1] or not torch.equal(token, own.reshape(1, 1, -1).expand_as(token)):
+            raise Stop(name.rpartition(".")[0], name, "is put before tokens, but not as it is")
+        return self.builder.first_token(name, name.rpartition(".")[0])
+
+    def _parameter(self, argument: Any) -> str | None:
+        """The one parameter that a constant comes from."""
+        if not isinstance(argument, fx.Node):
+            return None
+        found: list[str] = []
+        parameters = dict(self.builder.model.named_parameters())
+        for node in ancestors(argument):
+            path = path_of(cast(str, node.target)) if node.op in ("get_attr", "call_module") else ""
+            if node.op == "get_attr" and path in parameters:
+                found.append(path)
+            elif node.op == "call_module" and isinstance(self.builder.model.get_submodule(path), nn.Embedding):
+                found.append(f"{path}.weight")
+        return found[0] if len(found) == 1 else None
+
+    # Reshaping, averaging tokens, taking parts
+
+    def _reshaped(self, node: fx.Node, at: fx.Node) -> Carrier:
+        name = dispatch.function_name(node) if node.op != "call_module" else "flatten"
+        v, before, after = self._flow(at), self._shape(at), self._shape(node)
+        if isinstance(v, Several):
+            return self._item(node, at, v)
+        if isinstance(v, Attended):
+            if name in ("mean", "getitem", "select", *_PARTS):
+                raise _stop(node, "takes a part of the heads")
+            return self._carry(node, at, v)
+        if isinstance(v, View):
+            return self._carry(node, at, self._viewed(node, name, v, before))
+        if isinstance(v, Mixing):
+            one, two = v.first, v.second
+            if two is None or one.phi is None or not _swaps(node, name):
+                raise _stop(node, "reshapes what dense layers over tokens make")
+            mixed = self.builder.tokenmix(one.matrix, one.phi, two.matrix)
+            return self._carry(node, one.base, TokenSignal("tokens"), mixed, made=(*one.made, *two.made))
+        if not isinstance(v, TokenSignal):
+            raise _stop(node, "reshapes logits of attention")
+        if name in ("getitem", "select", "mean"):
+            return self._pooled(node, name, at, v, before)
+        if v.form == "grid, nodes last" and after == (before[0], before[1] * before[2], before[3]):
+            return self._carry(node, at, TokenSignal("tokens"))
+        if v.form in ("nodes first", "tokens") and _swaps(node, name) and (v.form != "tokens" or v.view is None):
+            return self._carry(node, at, TokenSignal("nodes first" if v.form == "tokens" else "tokens"))
+        if v.form == "tokens" and v.view is not None:
+            return self._carry(node, at, self._viewed(node, name, v.view, before))
+        if before == after:
+            return self._carry(node, at, v)
+        raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}")
+
+    def _viewed(self, node: fx.Node, name: str, v: View, source: tuple[int, ...]) -> Flow:
+        units = v.matrix.units
+        if name in _PARTS:
+            parts = cast("tuple[torch.Tensor, ...]", self._value(node))
+            if units % len(parts) or len({p.shape for p in parts}) > 1:
+                raise _stop(node, "parts of different sizes")
+            size = units // len(parts)
+            cut = (replace(v, matrix=v.matrix.part(i * size, (i + 1) * size)) for i in range(len(parts)))
+            return Several(tuple((one, ()) for one in cut))
+        if name in ("getitem", "select"):
+            index: Any = node.args[1]
+            if isinstance(index, int) and source[0] in (2, 3) and units % source[0] == 0 and name == "getitem":
+                size = units // source[0]
+                return replace(v, matrix=v.matrix.part(index * size, (index + 1) * size))
+            raise _stop(node, "takes a part of queries, keys and values that is not one of them")
+        if name == "mean":
+            raise _stop(node, "averages something else than tokens")
+        return v
+
+    def _pooled(self, node: fx.Node, name: str, at: fx.Node, v: TokenSignal, before: tuple[int, ...]) -> Carrier:
+        """One token, or the mean of all."""
+        axis = {"tokens": 1, "nodes first": 2}.get(v.form)
+        if axis is None:
+            if name == "getitem" and self._shape(node) == before:
+                return self._carry(node, at, v)
+            raise _stop(node, "takes a part of the signal")
+        if name == "mean":
+            dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+            dims = [dims] if isinstance(dims, int) else list(cast(Any, dims) or [])
+            if [d % 3 for d in dims] == [axis] and not node.kwargs.get("keepdim"):
+                return self._carry(node, at, TokenSignal("vector"), self.builder.pool("mean"))
+            raise _stop(node, "averages something else than tokens")
+        index = _token(node, name, axis)
+        which = {0: "cls", -1: "last", before[axis] - 1: "last"}.get(index) if index is not None else None
+        if which is None:
+            raise _stop(node, "takes a part of the tokens that is neither the first nor the last")
+        return self._carry(node, at, TokenSignal("vector"), self.builder.pool(which))
+
+    def _item(self, node: fx.Node, at: fx.Node, v: Several) -> Carrier:
         index: Any = node.args[1]
-        if isinstance(index, int) and source[0] in (2, 3) and units % source[0] == 0 and name == "getitem":
-            size = units // source[0]
-            return DenseView(v.base, v.matrix.part(index * size, (index + 1) * size), v.phi)
-        raise _stop(node, "takes a part of queries, keys and values that is not one of them")
-    if name == "mean":
-        raise _stop(node, "averages something else than tokens")
-    return v
+        places = {"last_hidden_state": 0, "pooler_output": 1}
+        index = places.get(index, index)
+        found = v.items[index] if isinstance(index, int) and -len(v.items) <= index < len(v.items) else None
+        if found is None:
+            raise _stop(node, f"takes {index!r} of an output, which is not read")
+        return self._carry(node, at, found[0], *found[1])
 
+    # Modules
 
-def _pooled(graph: TokenGraph, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...]) -> Value:
-    """One token, or the mean of all."""
-    axis = {"tokens": 1, "nodes first": 2}.get(v.form)
-    if axis is None:
-        if name == "getitem" and graph.constants.shape(node) == before:
-            return v
-        raise _stop(node, "takes a part of the signal")
-    if name == "mean":
-        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-        dims = [dims] if isinstance(dims, int) else list(cast(Any, dims) or [])
-        if [d % 3 for d in dims] == [axis] and not node.kwargs.get("keepdim"):
-            return TokenSignal((*v.pieces, graph.builder.pool("mean")), "vector")
-        raise _stop(node, "averages something else than tokens")
-    index = _token(node, name, axis)
-    at = {0: "cls", -1: "last", before[axis] - 1: "last"}.get(index) if index is not None else None
-    if at is None:
-        raise _stop(node, "takes a part of the tokens that is neither the first nor the last")
-    graph.begun = True
-    return TokenSignal((*v.pieces, graph.builder.pool(at)), "vector")
+    def _module(self, node: fx.Node, path: str, at: fx.Node) -> Carrier | None:
+        builder, v = self.builder, self._flow(at)
+        module: Any = builder.model.get_submodule(path)
+        if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
+            raise builder.stop(path, "has forward hooks, which may change what it does")
+        if path in self.traced.opaque:
+            raise builder.stop(path, self.traced.opaque[path])
+        if is_trunk(module):
+            return self._trunk(node, path, at)
+        if isinstance(v, TokenSignal) and v.form == "ids":
+            return self._carry(node, at, TokenSignal("tokens"), builder.embed(path)) if is_lookup(module) else None
+        if isinstance(module, nn.Flatten):
+            return self._reshaped(node, at)
+        if isinstance(module, _TORCH):
+            return self._torch(node, path, module, at)
+        if isinstance(module, nn.Linear):
+            return self._linear(node, path, at)
+        found = dispatch.PASSIVE.get(type(module))
+        if found is not None and (passive := self.builder.modules.meaning(path, None)).why == "":
+            return replace(self._carry(node, at, cast(Flow, v)), meaning=passive)
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
+            if found is not None:
+                return self._end(node, at, v)
+            pieces = builder.module(path, len(self._shape(at)))
+            phi = pieces[0].layer.function
+            view = None if v.view is None or phi is None else replace(v.view, phi=phi, made=(*v.view.made, node))
+            return self._carry(node, at, TokenSignal(v.form, view), *pieces)
+        if any(True for _ in module.parameters()) or any(True for _ in module.children()):
+            raise builder.stop(path, dispatch.refusal(module))
+        return self._bend(node, at, module, path, type(module).__name__)
+
+    def _trunk(self, node: fx.Node, path: str, at: fx.Node) -> Carrier:
+        if self.trail.carriers[at].kind != "input":
+            raise self.builder.stop(path, "gets something else than ids or images")
+        pieces, more = trunk(self.builder, path), pooled(self.builder, path)
+        vector = (TokenSignal("vector"), tuple(more)) if more else None
+        return self._carry(node, at, Several(((TokenSignal("tokens"), ()), vector)), *pieces)
+
+    def _torch(self, node: fx.Node, path: str, module: nn.Module, at: fx.Node) -> Carrier:
+        v = self._flow(at)
+        if not isinstance(v, TokenSignal) or v.form != "tokens":
+            raise self.builder.stop(path, "gets something else than tokens (n, tokens, nodes)")
+        attention = isinstance(module, nn.MultiheadAttention)
+        if attention and any(n is not at for n in node.args[:3] if isinstance(n, fx.Node)):
+            raise self.builder.stop(
+                path, "queries, keys and values come from different signals; a description has self-attention"
+            )
+        names = ["key_padding_mask", "need_weights", "attn_mask"] if attention else ["mask", "src_key_padding_mask"]
+        names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
+        given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
+        if any(given.get(n) is not None for n in names if "padding" in n):
+            raise self.builder.stop(path, _MASKED)
+        mask = next((given[n] for n in names if n.endswith("mask") and "padding" not in n and n in given), None)
+        causal = is_causal(self._of(mask))
+        if causal is None:
+            raise self.builder.stop(path, _NOT_CAUSAL)
+        if attention:
+            piece = multihead(self.builder, path, causal=causal)
+            return self._carry(node, at, Several(((TokenSignal("tokens"), ()), None)), piece)
+        return self._carry(node, at, TokenSignal("tokens"), *encoder(self.builder, path, causal=causal))
+
+    def _linear(self, node: fx.Node, path: str, at: fx.Node) -> Carrier:
+        builder, matrix, v = self.builder, self.builder.matrix(path), self._flow(at)
+        if isinstance(v, Attended):
+            three = cast("tuple[Matrix, Matrix, Matrix]", tuple(view.matrix for view in v.views))
+            piece = builder.attention(path.rpartition(".")[0], three, matrix, v.heads, causal=v.causal)
+            made = [one for view in v.views for one in view.made]
+            return self._carry(node, v.views[0].base, TokenSignal("tokens"), piece, made=made)
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
+            return self._carry(node, at, TokenSignal(v.form, View(at, matrix, (node,))), builder.dense(matrix))
+        if isinstance(v, TokenSignal) and v.form == "nodes first":
+            return self._carry(node, at, Mixing(View(at, matrix, (node,))))
+        if isinstance(v, Mixing) and v.first.phi is not None and v.second is None:
+            return self._carry(node, at, replace(v, second=View(at, matrix, (node,))))
+        raise builder.stop(path, "a dense layer on something that a description does not have there")
+
+    def _bend(
+        self, node: fx.Node, at: fx.Node, function: Callable[[torch.Tensor], torch.Tensor], path: str, kind: str
+    ) -> Carrier:
+        """A function by its values."""
+        phi, v = self.builder.phi(function, path, kind), self._flow(at)
+        view = v.first if isinstance(v, Mixing) and v.second is None else v.view if isinstance(v, TokenSignal) else v
+        bent = replace(view, phi=phi, made=(*view.made, node)) if isinstance(view, View) and view.phi is None else None
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
+            return self._carry(node, at, TokenSignal(v.form, bent), self.builder.activate(function, path, kind))
+        if bent is not None and isinstance(v, View | Mixing):
+            return self._carry(node, at, bent if isinstance(v, View) else Mixing(bent))
+        raise Stop(path, kind, "an activation on something that a description does not have there")
+
+    # Functions and methods
+
+    def _call(self, node: fx.Node, given: Sequence[fx.Node]) -> Carrier:
+        name, at = dispatch.function_name(node), given[0]
+        v = cast(Flow, self._flow(at))
+        passive = dispatch.identity_call(Call(node.target, node.args, node.kwargs))
+        if passive is not None and not passive.last:
+            if passive.why:
+                raise _stop(node, passive.why)
+            return replace(self._carry(node, at, v), meaning=passive)
+        if name == "scaled_dot_product_attention":
+            return self._sdpa(node)
+        if name in _SHAPING:
+            return self._reshaped(node, at)
+        if isinstance(v, Several) and name == "getattr":
+            return self._item(node, at, v)
+        if dispatch.is_sum(node):
+            return self._sum(node, given)
+        if name in ("cat", "concat"):
+            return self._joined(node)
+        if name in _MATMULS:
+            return self._product(node, given)
+        if name in _PRODUCTS:
+            return self._scaled(node, given)
+        if isinstance(v, Scores):
+            return self._scores(node, name, at, v)
+        if "softmax" in name:
+            return self._end(node, at, v)
+        if isinstance(v, TokenSignal) and v.form == "ids":
+            raise _stop(node, _MASKED if name in ("eq", "ne") else "a description has no such function")
+        return self._bend(node, at, lambda x: self.run(node, x), owner(node), name)
+
+    def _sum(self, node: fx.Node, given: Sequence[fx.Node]) -> Carrier:
+        one, other = (self._flow(n) for n in node.args[:2])
+        if isinstance(one, TokenSignal) and isinstance(other, TokenSignal):
+            left, right = (cast(fx.Node, n) for n in node.args[:2])
+            carrier = sum_of(self.trail, node, owner(node), left, right)
+            layer = carrier.meaning.layers[0] if carrier.meaning.layers else None
+            if one.form != other.form or not isinstance(layer, Residual) or layer.shortcut:
+                neither = "a sum of two signals of which neither is the input of the other"
+                raise _stop(node, carrier.meaning.why or neither)
+            carrier.flow = TokenSignal(one.form)
+            return carrier
+        at = given[0]
+        v, rest = self._flow(at), node.args[1] if node.args[0] is at else node.args[0]
+        if isinstance(v, Scores):
+            return self._masked(node, at, v, is_causal(self._of(rest)))
+        if isinstance(v, TokenSignal) and v.form == "tokens" and not dispatch.is_difference(node):
+            return self._carry(node, at, TokenSignal("tokens"), self._positions(node, rest))
+        raise _stop(node, "adds something that a description does not have there")
+
+    def _joined(self, node: fx.Node) -> Carrier:
+        items: Any = node.args[0]
+        axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        flows = [self._flow(n) for n in items]
+        if axis not in (1, -2) or any(f is not None for f in flows[:-1]) or not isinstance(flows[-1], TokenSignal):
+            raise _stop(node, "joins several signals; a description has one, and residual sums")
+        pieces = [self._first_token(node, n) for n in reversed(items[:-1])]
+        return self._carry(node, items[-1], TokenSignal("tokens"), *pieces)
+
+    # Attention written out
+
+    def _sdpa(self, node: fx.Node) -> Carrier:
+        names = ["query", "key", "value", "attn_mask", "dropout_p", "is_causal"]
+        given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        causal = is_causal(self._of(given.get("attn_mask")), taken=True)
+        if causal is None:
+            raise _stop(node, _NOT_CAUSAL)
+        heads = self._shape(given["query"])[1]
+        views = self._three(node, [self._flow(given[n]) for n in names[:3]])
+        return self._carry(node, given["query"], Attended(views, heads, causal or bool(given.get("is_causal", False))))
+
+    def _three(self, node: fx.Node, views: list[Flow | None]) -> tuple[View, View, View]:
+        known = [v for v in views if isinstance(v, View) and v.phi is None]
+        if len(known) != 3 or len({v.base for v in known}) > 1:
+            raise _stop(node, "queries, keys and values that are not dense layers on one signal")
+        return known[0], known[1], known[2]
+
+    def _product(self, node: fx.Node, given: Sequence[fx.Node]) -> Carrier:
+        one, other = (self._flow(n) for n in given) if len(given) == 2 else (None, None)
+        sizes = self._shape(node)
+        if isinstance(one, View) and isinstance(other, View) and len(sizes) == 4:
+            return self._carry(node, given[0], Scores(one, other, sizes[1]))
+        if isinstance(one, Scores) and one.weights and isinstance(other, View):
+            views = self._three(node, [one.query, one.key, other])
+            return self._carry(node, given[0], Attended(views, one.heads, one.causal))
+        raise _stop(node, "a product of signals that is not attention of one signal, head by head")
+
+    def _scores(self, node: fx.Node, name: str, at: fx.Node, v: Scores) -> Carrier:
+        if name == "softmax" and not v.weights:
+            return self._carry(node, at, replace(v, weights=True))
+        if name in ("masked_fill", "masked_fill_"):
+            return self._masked(node, at, v, is_causal(self._of(node.args[1])))
+        raise _stop(node, "logits of attention that a description does not have")
+
+    def _masked(self, node: fx.Node, at: fx.Node, v: Scores, causal: bool | None) -> Carrier:
+        if causal is None or v.weights:
+            raise _stop(node, _NOT_CAUSAL)
+        return self._carry(node, at, replace(v, causal=v.causal or causal))
+
+    # The rest
+
+    def _scaled(self, node: fx.Node, given: Sequence[fx.Node]) -> Carrier:
+        if len(given) == 2:
+            return self._gated(node, *given)
+        at, v = given[0], self._flow(given[0])
+        number = next((a for a in node.args if not isinstance(a, fx.Node)), None)
+        if isinstance(v, (Scores, View)) and isinstance(number, (int, float)):
+            return self._carry(node, at, v)  # of the logits: the comparison with the model says whether it is right
+        found = dispatch.arithmetic(Call(node.target, node.args, node.kwargs))
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector") and found is not None:
+            return self._carry(node, at, TokenSignal(v.form), *map(Piece, found.layers))
+        raise _stop(node, "a product with something that a description does not have there")
+
+    def _gated(self, node: fx.Node, one: fx.Node, other: fx.Node) -> Carrier:
+        views = [v.view if isinstance(v, TokenSignal) else v for v in map(self._flow, (one, other))]
+        for gate, up in (views, views[::-1]):
+            if isinstance(gate, View) and isinstance(up, View) and gate.base is up.base and gate.phi and not up.phi:
+                pieces = self.builder.dense(gate.matrix, up.matrix), Piece(Gated(gate.phi))
+                base = cast(TokenSignal, self._flow(gate.base))
+                made = (*gate.made, *up.made)
+                return self._carry(node, gate.base, TokenSignal(base.form), *pieces, made=made)
+        raise _stop(node, "a product of two signals that is not a gate on one signal")
+
+    def _end(self, node: fx.Node, at: fx.Node, v: Flow) -> Carrier:
+        """A softmax, which is left out at the end."""
+        if not isinstance(v, TokenSignal) or v.form != "vector":
+            raise _stop(node, "a softmax within the network")
+        return replace(self._carry(node, at, v), meaning=dispatch.SOFTMAX)
 
 
 def _token(node: fx.Node, name: str, axis: int) -> int | None:
@@ -245,307 +581,3 @@ def _token(node: fx.Node, name: str, axis: int) -> int | None:
         return None
     rest = [one for i, one in enumerate(index) if i != axis]
     return cast(int, index[axis]) if all(one == slice(None) for one in rest) else None
-
-
-_TORCH = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
-_NOT_CAUSAL = "a mask that is not causal; a description has causal attention, or none masked"
-_MASKED = "a padding mask by hand: padding is read of Hugging Face's own models only"
-_COPIES = ("contiguous", "clone", "detach", "float", "double", "to", "type", "type_as")
-_MATMULS = ("matmul", "bmm", "__matmul__")
-_PRODUCTS = ("mul", "imul", "truediv", "itruediv", "div", "multiply", "true_divide", "mul_", "div_")
-_NORMALIZED = "a softmax at the end does not change which class is guessed, and is left out"
-
-
-def is_leaf(module: nn.Module) -> bool:
-    """What the tracing does not look into."""
-    return isinstance(module, _TORCH) or is_trunk(module) or type(module).__name__.endswith("RMSNorm")
-
-
-class TokenGraph:
-    """Walk a graph with the values of its constants at hand."""
-
-    def __init__(
-        self, builder: Builder, call: OneInput, graph: fx.Graph, inputs: torch.Tensor, opaque: dict[str, str]
-    ) -> None:
-        self.builder, self.graph, self.opaque = builder, graph, opaque
-        self.constants = Constants(builder, call, graph, inputs)
-        self.flow: dict[fx.Node, Value] = {}
-        self.begun = False  # whether something of tokens was met
-        self.ending: Callable[[torch.Tensor], torch.Tensor] | None = None
-
-    def read(self) -> tuple[list[Piece], int | None]:
-        """All pieces, and the number of classes (None: no head); Stop at what is not read."""
-        end, problem = output(self.graph)
-        if end is None or problem:
-            raise Stop("", "output", problem or "the model returns no tensor")
-        for node in self.graph.nodes:
-            if node.op == "output":
-                break
-            value = self._value(node)
-            if value is not None:
-                self.flow[node] = value
-        last = self.flow.get(end)
-        if not isinstance(last, TokenSignal) or last.form not in ("tokens", "vector"):
-            raise Stop("", "output", "the output is not a vector, or tokens, of a signal that was read")
-        classes = last.matrix.units if last.matrix is not None and last.form == "vector" and last.phi is None else None
-        return list(last.pieces), classes
-
-    def _value(self, node: fx.Node) -> Value | None:
-        if node.op == "placeholder" or is_input(node):
-            return self._input(node)
-        given = [n for n in node.all_input_nodes if n in self.flow]
-        if not given or is_aside(node):
-            return None
-        first = self.flow[given[0]]
-        if self.ending is not None:
-            raise _stop(node, "follows a softmax")
-        if node.op == "call_module":
-            return self._module(node, path_of(cast(str, node.target)), first)
-        return self._call(node, first, [self.flow[n] for n in given])
-
-    def _input(self, node: fx.Node) -> Value | None:
-        x = self.constants.value(node)
-        if not isinstance(x, torch.Tensor):
-            return None
-        if x.ndim == 2 and not x.is_floating_point():
-            return TokenSignal((), "ids")
-        if x.ndim == 4 and x.is_floating_point():
-            return TokenSignal((), "image")
-        raise Stop("", "input", "neither token ids (n, tokens) nor images")
-
-    # Modules
-
-    def _module(self, node: fx.Node, path: str, v: Value) -> Value:
-        module: Any = self.builder.model.get_submodule(path)
-        if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
-            raise self.builder.stop(path, "has forward hooks, which may change what it does")
-        if path in self.opaque:
-            raise self.builder.stop(path, self.opaque[path])
-        if isinstance(module, nn.Flatten):
-            return reshaped(self, node, v)
-        if type(module) in PASSIVE and "Softmax" not in type(module).__name__:
-            return v
-        if is_trunk(module):
-            return self._trunk(path, v)
-        if isinstance(module, _TORCH):
-            return self._torch(node, path, module, v)
-        if is_lookup(module) and isinstance(v, TokenSignal) and v.form == "ids":
-            self.begun = True
-            return TokenSignal((self.builder.embed(path),), "tokens")
-        if isinstance(module, nn.Conv2d) and isinstance(v, TokenSignal) and v.form == "image":
-            return TokenSignal((self.builder.patches(path),), "grid")
-        if isinstance(module, nn.Linear):
-            return self._linear(path, v)
-        if "norm" in type(module).__name__.lower() and isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
-            return TokenSignal((*v.pieces, *self.builder.norm(path)), v.form)
-        if any(True for _ in module.parameters()) or any(True for _ in module.children()):
-            raise self.builder.stop(path, refusal(module))
-        return self._bend(v, module, path, type(module).__name__)
-
-    def _trunk(self, path: str, v: Value) -> Value:
-        if not isinstance(v, TokenSignal) or v.form not in ("ids", "image"):
-            raise self.builder.stop(path, "gets something else than ids or images")
-        self.begun = True
-        tokens = TokenSignal(tuple(trunk(self.builder, path)), "tokens")
-        more = pooled(self.builder, path)
-        return Several((tokens, TokenSignal((*tokens.pieces, *more), "vector") if more else None))
-
-    def _torch(self, node: fx.Node, path: str, module: nn.Module, v: Value) -> Value:
-        self.begun = True
-        if not isinstance(v, TokenSignal) or v.form != "tokens":
-            raise self.builder.stop(path, "gets something else than tokens (n, tokens, nodes)")
-        attention = isinstance(module, nn.MultiheadAttention)
-        if attention and any(self.flow.get(n) is not v for n in node.args[:3] if isinstance(n, fx.Node)):
-            raise self.builder.stop(
-                path, "queries, keys and values come from different signals; a description has self-attention"
-            )
-        names = ["key_padding_mask", "need_weights", "attn_mask"] if attention else ["mask", "src_key_padding_mask"]
-        names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
-        given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
-        if any(given.get(n) is not None for n in names if "padding" in n):
-            raise self.builder.stop(path, _MASKED)
-        mask = next((given[n] for n in names if n.endswith("mask") and "padding" not in n and n in given), None)
-        causal = is_causal(self.constants.of(mask))
-        if causal is None:
-            raise self.builder.stop(path, _NOT_CAUSAL)
-        if attention:
-            return Several((TokenSignal((*v.pieces, multihead(self.builder, path, causal=causal)), "tokens"), None))
-        return TokenSignal((*v.pieces, *encoder(self.builder, path, causal=causal)), "tokens")
-
-    def _linear(self, path: str, v: Value) -> Value:
-        builder, matrix = self.builder, self.builder.matrix(path)
-        if isinstance(v, Attended):
-            query, key, value = v.views
-            self.begun = True
-            piece = builder.attention(
-                path.rpartition(".")[0], (query.matrix, key.matrix, value.matrix), matrix, v.heads, causal=v.causal
-            )
-            return TokenSignal((*query.base.pieces, piece), "tokens")
-        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
-            return TokenSignal((*v.pieces, builder.dense(matrix)), v.form, v, matrix)
-        if isinstance(v, TokenSignal) and v.form == "nodes first":
-            return Mixing(v, matrix)
-        if isinstance(v, Mixing) and v.phi is not None and v.second is None:
-            return replace(v, second=matrix)
-        raise builder.stop(path, "a dense layer on something that a description does not have there")
-
-    def _bend(self, v: Value, function: Callable[[torch.Tensor], torch.Tensor], path: str, kind: str) -> Value:
-        phi = self.builder.phi(function, path, kind)
-        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
-            piece = self.builder.activate(function, path, kind)
-            return TokenSignal((*v.pieces, piece), v.form, v.base, v.matrix, phi)
-        if isinstance(v, DenseView) and v.phi is None:
-            return replace(v, phi=phi)
-        if isinstance(v, Mixing) and v.second is None and v.phi is None:
-            return replace(v, phi=phi)
-        raise Stop(path, kind, "an activation on something that a description does not have there")
-
-    # Functions and methods
-
-    def _call(self, node: fx.Node, v: Value, flows: list[Value]) -> Value:
-        name = dispatch.function_name(node)
-        if name in _COPIES or "dropout" in name:
-            return v
-        if name == "scaled_dot_product_attention":
-            return self._sdpa(node)
-        if name in SHAPING:
-            return reshaped(self, node, v)
-        if isinstance(v, Several) and name in ("getitem", "getattr"):
-            return self.item(node, v)
-        if dispatch.is_sum(node):
-            return self._sum(node)
-        if name in ("cat", "concat"):
-            return self._joined(node)
-        if name in _MATMULS:
-            return self._product(node, flows)
-        if name in _PRODUCTS:
-            return self._scaled(node, flows)
-        if isinstance(v, Scores):
-            return self._scores(node, name, v)
-        if "softmax" in name:
-            return self._end(node, v)
-        if isinstance(v, TokenSignal) and v.form == "ids" and name in ("eq", "ne"):
-            raise Stop(owner(node), name, _MASKED)
-        return self._bend(v, lambda x: self.constants.run(node, x), owner(node), name)
-
-    def item(self, node: fx.Node, v: Several) -> Value:
-        index: Any = node.args[1]
-        places = {"last_hidden_state": 0, "pooler_output": 1}
-        index = places.get(index, index)
-        found = v.items[index] if isinstance(index, int) and -len(v.items) <= index < len(v.items) else None
-        if found is None:
-            raise _stop(node, f"takes {index!r} of an output, which is not read")
-        return found
-
-    def _sum(self, node: fx.Node) -> Value:
-        one, other = (self.flow.get(n) if isinstance(n, fx.Node) else None for n in node.args[:2])
-        if isinstance(one, TokenSignal) and isinstance(other, TokenSignal):
-            return self._residual(node, one, other)
-        v = one if one is not None else other
-        rest = node.args[1] if one is not None else node.args[0]
-        if isinstance(v, Scores):
-            return self._masked(node, v, is_causal(self.constants.of(rest)))
-        if isinstance(v, TokenSignal) and v.form == "tokens" and not dispatch.is_difference(node):
-            return TokenSignal((*v.pieces, self.constants.positions(node, rest)), "tokens")
-        raise _stop(node, "adds something that a description does not have there")
-
-    def _residual(self, node: fx.Node, one: TokenSignal, other: TokenSignal) -> Value:
-        short, long = sorted((one, other), key=lambda s: len(s.pieces))
-        at = len(short.pieces)
-        if one.form != other.form or long.pieces[:at] != short.pieces or len(long.pieces) == at:
-            raise _stop(node, "a sum of two signals of which neither is the input of the other")
-        scale = 1.0
-        if dispatch.is_difference(node):
-            if one is not short:
-                raise _stop(node, "a branch minus the stream")
-            scale = -1.0
-        branch = list(long.pieces[at:])
-        while len(branch) > 1 and isinstance(last := branch[-1].layer, Scale):  # a branch times a number
-            scale *= last.factor
-            branch.pop()
-        return TokenSignal((*short.pieces, residual(branch, scale)), short.form)
-
-    def _joined(self, node: fx.Node) -> Value:
-        items: Any = node.args[0]
-        axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        flows = [self.flow.get(n) for n in items]
-        last = flows[-1]
-        if axis not in (1, -2) or any(f is not None for f in flows[:-1]) or not isinstance(last, TokenSignal):
-            raise _stop(node, "joins several signals; a description has one, and residual sums")
-        pieces = [self.constants.first_token(node, n) for n in reversed(items[:-1])]
-        self.begun = True
-        return TokenSignal((*last.pieces, *pieces), "tokens")
-
-    # Attention written out
-
-    def _sdpa(self, node: fx.Node) -> Value:
-        names = ["query", "key", "value", "attn_mask", "dropout_p", "is_causal"]
-        given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-        views = [self.flow.get(given[n]) for n in names[:3]]
-        self.begun = True
-        causal = is_causal(self.constants.of(given.get("attn_mask")), taken=True)
-        if causal is None:
-            raise _stop(node, _NOT_CAUSAL)
-        sizes = self.constants.shape(given["query"])
-        query, key, value = self._three(node, views)
-        return Attended((query, key, value), sizes[1], causal or bool(given.get("is_causal", False)))
-
-    def _three(self, node: fx.Node, views: list[Value | None]) -> tuple[DenseView, DenseView, DenseView]:
-        known = [v for v in views if isinstance(v, DenseView) and v.phi is None]
-        if len(known) != 3 or len({id(v.base) for v in known}) > 1:
-            raise _stop(node, "queries, keys and values that are not dense layers on one signal")
-        return known[0], known[1], known[2]
-
-    def _product(self, node: fx.Node, flows: list[Value]) -> Value:
-        if len(flows) == 2 and isinstance(flows[0], DenseView) and isinstance(flows[1], DenseView):
-            self.begun = True
-            sizes = self.constants.shape(node)
-            if len(sizes) == 4:
-                return Scores(flows[0], flows[1], sizes[1])
-        if len(flows) == 2 and isinstance(flows[0], Scores) and flows[0].weights and isinstance(flows[1], DenseView):
-            scores = flows[0]
-            return Attended(self._three(node, [scores.query, scores.key, flows[1]]), scores.heads, scores.causal)
-        raise _stop(node, "a product of signals that is not attention of one signal, head by head")
-
-    def _scores(self, node: fx.Node, name: str, v: Scores) -> Value:
-        if name == "softmax" and not v.weights:
-            return replace(v, weights=True)
-        if name in ("masked_fill", "masked_fill_"):
-            return self._masked(node, v, is_causal(self.constants.of(node.args[1])))
-        raise _stop(node, "logits of attention that a description does not have")
-
-    def _masked(self, node: fx.Node, v: Scores, causal: bool | None) -> Value:
-        if causal is None or v.weights:
-            raise _stop(node, _NOT_CAUSAL)
-        return replace(v, causal=v.causal or causal)
-
-    # The rest
-
-    def _scaled(self, node: fx.Node, flows: list[Value]) -> Value:
-        if len(flows) == 2:
-            return self._gated(node, flows[0], flows[1])
-        v = flows[0]
-        number = next((a for a in node.args if not isinstance(a, fx.Node)), None)
-        if isinstance(v, (Scores, DenseView)) and isinstance(number, (int, float)):
-            return v  # of the logits: the comparison with the model says whether it is the right one
-        found = dispatch.arithmetic(Call(node.target, node.args, node.kwargs))
-        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector") and found is not None:
-            return TokenSignal((*v.pieces, *map(plain, found.layers)), v.form)
-        raise _stop(node, "a product with something that a description does not have there")
-
-    def _gated(self, node: fx.Node, one: Value, other: Value) -> Value:
-        for gate, up in ((one, other), (other, one)):
-            if not isinstance(gate, (TokenSignal, DenseView)) or not isinstance(up, (TokenSignal, DenseView)):
-                continue
-            base, phi, first, second = gate.base, gate.phi, gate.matrix, up.matrix
-            if base is not None and base is up.base and phi and not up.phi and first is not None and second is not None:
-                dense = self.builder.dense(first, second)
-                return TokenSignal((*base.pieces, dense, plain(Gated(phi))), base.form)
-        raise _stop(node, "a product of two signals that is not a gate on one signal")
-
-    def _end(self, node: fx.Node, v: Value) -> Value:
-        if not isinstance(v, TokenSignal) or v.form != "vector":
-            raise _stop(node, "a softmax within the network")
-        self.builder.notes.append(_NORMALIZED)
-        self.ending = lambda x: self.constants.run(node, x)
-        return v

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -65,6 +65,8 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self.opaque, self.whole = opaque, whole
         self.stopped: str | None = None  # the innermost module that did not let itself be traced
+        self.values: dict[fx.Node, Any] = {}
+        self.problem = ""  # the first call that failed on the example
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         path = module_qualified_name
@@ -132,7 +134,6 @@ class _SizedTracer(_Tracer):
     def __init__(self, opaque: dict[str, str], inputs: Any, whole: Whole = is_whole) -> None:
         super().__init__(opaque, whole)
         self.inputs = inputs
-        self.values: dict[fx.Node, Any] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Sized(node, self)
@@ -141,8 +142,8 @@ class _SizedTracer(_Tracer):
         made = super().create_proxy(*args, **kwargs)
         try:
             self.values[made.node] = self._value(made.node)
-        except Exception:  # of someone else's forward, which will say so when it is run; its shape is not known
-            self.values.pop(made.node, None)
+        except Exception as error:  # of someone else's forward; its shape is not known
+            self.problem = self.problem or f"{type(error).__name__}: {_first_line(error)}"
         return made
 
     def _value(self, node: fx.Node) -> Any:
@@ -161,7 +162,7 @@ class _SizedTracer(_Tracer):
         """The value of an argument; a tensor that the forward made of no input is no proxy, and has a node alone."""
         if node not in self.values and node.op == "get_attr":
             with _untraced():
-                return self._attribute(cast(str, node.target))
+                self.values[node] = self._attribute(cast(str, node.target))
         return self.values[node]
 
     def _attribute(self, target: str) -> Any:
@@ -175,7 +176,7 @@ class Traced:
 
     graph: fx.Graph | None
     opaque: dict[str, str]
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])  # by name of the node
+    values: dict[fx.Node, Any] = field(default_factory=dict[fx.Node, Any])
     problem: str = ""  # why the example could not be run through the graph
 
 
@@ -184,68 +185,33 @@ def path_of(target: str) -> str:
     return "" if target == MODEL else target.removeprefix(f"{MODEL}.")
 
 
-def trace(model: nn.Module, inputs: Any, *, as_one: bool = False) -> Traced:
-    """The graph of `model`. Submodules with control flow stay whole; shapes are known if there are inputs."""
+def trace(model: nn.Module, inputs: Any, *, as_one: bool = False, whole: Whole = is_whole) -> Traced:
+    """The graph of `model`. Submodules with control flow stay whole; values are known if there are inputs."""
     call = OneInput(model, keys_of(model, inputs), as_one=as_one)
-    graph, opaque = _graph(call, None)
-    if opaque and inputs is not None:  # again, with shapes to decide by
-        other, fewer = _graph(call, inputs)
-        if other is not None and (graph is None or len(fewer) < len(opaque)):
-            graph, opaque = other, fewer
-    named = {path_of(path): why for path, why in opaque.items()}
-    if graph is None:
-        return Traced(None, named)
-    if inputs is None:
-        return Traced(graph, named)
-    values = Values(call, graph)
-    problem = ""
-    try:
-        with torch.no_grad():
-            values.run(inputs)
-    except Exception as error:
-        problem = f"{type(error).__name__}: {_first_line(error)}"
-    shapes = {n.name: tuple(x.shape) for n, x in values.found.items() if isinstance(x, torch.Tensor)}
-    return Traced(graph, named, shapes, problem)
+    found = _trace(call, inputs, whole)
+    if inputs is not None and (found.graph is None or found.problem):
+        found = replace(_trace(call, None, whole), problem=found.problem)
+    return replace(found, opaque={path_of(path): why for path, why in found.opaque.items()})
 
 
-def sized_graph(model: nn.Module, inputs: Any, whole: Whole) -> tuple[OneInput, fx.Graph | None, dict[str, str]]:
-    """The graph of `model` on inputs whose shapes are known all along, and the module that it is the graph of."""
-    call = OneInput(model, keys_of(model, inputs))
-    graph, opaque = _graph(call, inputs, whole)
-    return call, graph, {path_of(path): why for path, why in opaque.items()}
-
-
-def _graph(call: OneInput, inputs: Any, whole: Whole = is_whole) -> tuple[fx.Graph | None, dict[str, str]]:
+def _trace(call: OneInput, inputs: Any, whole: Whole) -> Traced:
     """The graph, and what stopped the tracing by its path and why; with inputs, shapes are known meanwhile."""
     opaque: dict[str, str] = {}
-    graph: fx.Graph | None = None
     for _ in range(_TRIES):
         tracer = _Tracer(opaque, whole) if inputs is None else _SizedTracer(opaque, inputs, whole)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of torch, about what a proxy cannot do: it fails, or is in the graph
                 graph = tracer.trace(call)
-            break
         except Exception as error:  # a user's forward on proxies: anything can happen
             path = tracer.stopped or MODEL
             again = path in opaque
             opaque[path] = _reason(error)
             if path == MODEL or again:
                 break
-    return graph, opaque
-
-
-class Values(fx.Interpreter):
-    """Values of all nodes, one by one: a GraphModule would write Python, and a layer's name may hold a quotation mark
-    or be `class`."""
-
-    def __init__(self, call: OneInput, graph: fx.Graph) -> None:
-        super().__init__(call, graph=graph, garbage_collect_values=False)
-        self.found: dict[fx.Node, Any] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        self.found[n] = super().run_node(n)
-        return self.found[n]
+        else:
+            return Traced(graph, opaque, tracer.values, tracer.problem)
+    return Traced(None, opaque)
 
 
 def _reason(error: Exception) -> str:

@@ -53,7 +53,8 @@ class RMSNorm(UnitNorm):
 
     @classmethod
     def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
-        return _tried(module, context) if context.claim == "*RMSNorm" else super().from_module(module, context)
+        tried = context.claim == "*RMSNorm" and not context.tokens  # a model of tokens is compared as a whole
+        return _tried(module, context) if tried else super().from_module(module, context)
 
 
 def _tried(module: Any, context: ReadContext) -> ReadResult:
