@@ -73,6 +73,58 @@ def test_a_hugging_face_trunk_inside_of_a_model_of_ones_own():
     assert found.network.classes == 3
 
 
+class Plain(nn.Module):
+    """Tokens through a few layers, their mean, a head."""
+
+    def __init__(self, *layers, head=None):
+        super().__init__()
+        self.tokens, self.layers = nn.Embedding(50, WIDTH), nn.Sequential(*layers)
+        self.head = nn.Linear(WIDTH, 3) if head is None else head
+
+    def forward(self, ids):
+        return self.head(self.layers(self.tokens(ids)).mean(dim=1))
+
+
+class Scaled(nn.LayerNorm):
+    def reset_parameters(self):
+        nn.init.constant_(self.weight, 2.0)
+        nn.init.constant_(self.bias, 0.5)
+
+
+_HEAD = " > pool_tokens(mean) > dense(weight_var=0.3333333333333333, bias_var=0.010416666666666666)"
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (Plain(Scaled(WIDTH)), "layernorm(eps=1e-05) > scale(2) > shift(0.5)"),
+        (Plain(nn.PReLU(), nn.Dropout(0.1)), "prelu(slope=0.25)"),
+        (Plain(nn.RMSNorm(WIDTH, eps=1e-3)), "rmsnorm(eps=0.001)"),
+        (Plain(nn.ReLU(), head=nn.Sequential(nn.Linear(WIDTH, 3), nn.Softmax(-1))), "relu"),
+    ],
+    ids=["constants of a norm", "prelu", "rmsnorm", "softmax at the end"],
+)
+def test_modules_on_tokens_are_what_they_are_on_vectors(model, text):
+    found = fg.read(model, IDS)
+    assert str(found.network) == f"embed(1, width=32) > {text}{_HEAD}", str(found)
+    assert any("same weights" in note for note in found.notes)
+
+
+def test_a_module_that_is_only_called_attention_is_looked_into():
+    class GateAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(6, 8)
+
+        def forward(self, x):
+            return torch.relu(self.inner(x))
+
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    found = fg.read(nn.Sequential(GateAttention(), nn.Linear(8, 3)), x)
+    assert [layer.kind for layer in found.network.layers] == ["dense", "activation", "dense"], str(found)
+    assert "same weights" not in str(found.notes)  # vectors are not compared
+
+
 # What is not read
 
 
@@ -146,9 +198,14 @@ class Sum(nn.Module):
         (Third(Fused, positions=None), "", "neither the first nor the last"),
         (Text(Wide, positions=None), "", "other outputs"),
         (Sum(), "places", "not row by row"),
+        (Plain(nn.Conv1d(10, 10, 1)), "layers.0", "two-dimensional convolutions only"),
+        (Plain(head=nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 3))), "head.0", "of tokens"),
     ],
-    ids=["window", "padding", "cross", "parallel", "twice", "third token", "other scale", "backwards"],
-)
+    ids=[
+        "window", "padding", "cross", "parallel", "twice", "third token", "other scale", "backwards", "convolution",
+        "batchnorm",
+    ],
+)  # fmt: skip
 def test_what_is_not_read_is_named_by_path(model, path, word):
     found = fg.read(model, IDS)
     assert found.network is None

@@ -392,8 +392,8 @@ class GraphReader:
         ]
         if self.output_problem or not trail:
             unread.append(Unread("", "output", self.output_problem or "the output does not depend on the input"))
-        unread = tuple(dict.fromkeys([*unread, *self.lost]))
-        return GraphReading([tuple(run) for run in runs], tuple(self._parts()), unread, self.notes)
+        unread += self.lost
+        return GraphReading([tuple(run) for run in runs], tuple(self._parts()), tuple(unread), self.notes)
 
     def _drop_end(self, trail: list[fx.Node]) -> None:
         """What follows the last weights and cannot change the guess: softmax, sigmoid, and a positive factor."""

@@ -11,7 +11,7 @@ from torch import nn
 from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop, residual
 from firstguess.modules.read.verify import ModelTensor
 from firstguess.network.activations.registry import activation
-from firstguess.network.layers import Activate, Embed
+from firstguess.network.layers import Activate, Embed, FirstToken, Positions
 
 # torch's own: nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerEncoder.
 
@@ -44,7 +44,7 @@ def multihead(builder: Builder, path: str, *, causal: bool) -> Piece:
         raise builder.stop(path, "keys or values of other widths, or more keys than tokens")
     dot, width = f"{path}." if path else "", module.embed_dim
     bias = None if module.in_proj_bias is None else ModelTensor(f"{dot}in_proj_bias")
-    fused = Matrix(path, "MultiheadAttention", ModelTensor(f"{dot}in_proj_weight"), bias, 3 * width, width)
+    fused = Matrix(path, ModelTensor(f"{dot}in_proj_weight"), bias, 3 * width, width)
     last = builder.matrix(f"{dot}out_proj")
     return builder.attention(path, fused.thirds(), last, module.num_heads, causal=causal)
 
@@ -155,7 +155,7 @@ def trunk(builder: Builder, path: str) -> list[Piece]:
     pieces = [builder.patches(front[0]) if patches else builder.embed(*front)]
     for name in family.tokens.split():
         if _at(model, name) is not None:
-            pieces.append(builder.first_token(f"{dot}{name}", f"{dot}{name}".rpartition(".")[0]))
+            pieces.append(builder.shared(FirstToken, f"{dot}{name}"))
     if family.positions:
         pieces.append(_positions(builder, f"{dot}{family.positions}", _at(model, family.positions)))
     if family.begin:
@@ -221,9 +221,9 @@ def _block(builder: Builder, path: str, block: Any, family: TrunkPaths, config: 
 def _positions(builder: Builder, path: str, table: Any) -> Piece:
     """A table, of which RoBERTa's positions start after the row of padding; or a parameter."""
     if not isinstance(table, nn.Embedding):
-        return builder.positions(path, path.rpartition(".")[0])
+        return builder.shared(Positions, path)
     padding = table.padding_idx
-    return builder.positions(f"{path}.weight", path, start=0 if padding is None else int(padding) + 1)
+    return builder.shared(Positions, f"{path}.weight", start=0 if padding is None else int(padding) + 1)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,17 +20,15 @@ from firstguess.modules.read.result import Part
 from firstguess.modules.read.verify import Fill, Filled, ModelTensor
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, text
+from firstguess.network.layer import Layer, Variances, text
 from firstguess.network.layers import (
     Activate,
     Attention,
     Dense,
     Embed,
-    FirstToken,
     Gated,
     Patches,
     PoolTokens,
-    Positions,
     Residual,
     TokenMix,
     Unembed,
@@ -65,7 +63,6 @@ class Matrix:
     """A dense layer's weight and bias, wherever the model keeps them."""
 
     path: str
-    kind: str
     weight: ModelTensor
     bias: ModelTensor | None
     units: int
@@ -75,7 +72,7 @@ class Matrix:
         """Some of its units: queries, keys or values of a fused layer."""
         bias = None if self.bias is None else ModelTensor(self.bias.name, rows=(start, stop))
         weight = ModelTensor(self.weight.name, self.weight.transposed, (start, stop))
-        return Matrix(self.path, self.kind, weight, bias, stop - start, self.inputs)
+        return Matrix(self.path, weight, bias, stop - start, self.inputs)
 
     def thirds(self) -> tuple[Matrix, Matrix, Matrix]:
         """Queries, keys and values of a layer for all of them, one after another."""
@@ -83,6 +80,7 @@ class Matrix:
         return self.part(0, size), self.part(size, 2 * size), self.part(2 * size, 3 * size)
 
 
+_Kind = TypeVar("_Kind", bound=Layer)
 _SIGMAS = 5.0  # in which two sizes may differ and be the same
 _GRID = torch.linspace(-9.0, 9.0, 601, dtype=torch.float64)
 
@@ -116,8 +114,8 @@ class Builder:
     def changed(self, piece: Piece, **arguments: Any) -> Piece:
         """The same piece with other arguments."""
         layer, check, fills = self.filled.own[id(piece.layer)]
-        changed: list[Any] = [replace(cast(Any, one), **arguments) for one in (layer, check)]
-        return self._piece(*changed, fills, *piece.parts)
+        layer, check = (cast(Layer, replace(cast(Any, one), **arguments)) for one in (layer, check))
+        return self._piece(layer, check, fills, *piece.parts)
 
     # Distributions: parameters by name, wherever they are, and sizes that several of them share
 
@@ -200,7 +198,6 @@ class Builder:
     def matrix(self, path: str) -> Matrix:
         """A dense layer by its path."""
         module: Any = self.model.get_submodule(path)
-        kind = type(module).__name__
         conv1d = is_hugging_face_conv1d(module)
         if not conv1d and not (isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward):
             raise self.stop(path, "not a dense layer that a description has")
@@ -208,29 +205,40 @@ class Builder:
             raise self.stop(path, "has forward hooks, which may change what it does")
         shape = tuple(reversed(module.weight.shape)) if conv1d else tuple(module.weight.shape)
         bias = None if getattr(module, "bias", None) is None else ModelTensor(f"{path}.bias")
-        return Matrix(path, kind, ModelTensor(f"{path}.weight", conv1d), bias, shape[0], shape[1])
+        return Matrix(path, ModelTensor(f"{path}.weight", conv1d), bias, shape[0], shape[1])
 
     # Pieces
 
+    def _weighted(
+        self, kind: Callable[..., _Kind], *groups: Sequence[Matrix], what: str = "", **arguments: Any
+    ) -> tuple[_Kind, dict[str, Variances]]:
+        """A layer with these weights, of which those of a group lie side by side, and what was measured by path."""
+        given, found = dict[str, Any](), dict[str, Variances]()
+        for names, group in zip((("weight_var", "bias_var"), ("out_var", "out_bias_var")), groups, strict=False):
+            drawn = [self._drawn(matrix) for matrix in group]
+            found |= {matrix.path: one.variances for matrix, one in zip(group, drawn, strict=True)}
+            for name, said in zip(names, (what, f"biases of {what}"), strict=True):
+                values = [one.weights.bias_var if "bias" in name else one.weights.weight_var for one in drawn]
+                if max(values) - min(values) > 1e-12 * max(values):
+                    why = f"{said} are drawn with different variances; a description has one for them"
+                    raise self.stop(group[0].path, why)
+                given[name] = values[0]
+        for name, first in (("out_var", "weight_var"), ("out_bias_var", "bias_var")):
+            if name in given and given[name] == given[first]:
+                given[name] = None
+        layer = kind(**arguments, **given)
+        biased = any(matrix.bias is not None for group in groups for matrix in group)
+        check = replace(cast(Any, layer), **{name: 1.0 for name in given if "bias" in name and biased})
+        fills = (Fill(tuple(m.weight for m in group), tuple(m.bias for m in group)) for group in groups)
+        self.filled.add(layer, check, *fills)
+        return layer, found
+
     def dense(self, *matrices: Matrix, width: bool = True) -> Piece:
         """One dense layer, or several on the same input side by side (gate and up)."""
-        first = matrices[0]
-        drawn = [self._drawn(matrix) for matrix in matrices]
-        laws = [one.weights for one in drawn]
-        self._same(first.path, "gate and up", [law.weight_var for law in laws], [law.bias_var for law in laws])
         units = sum(matrix.units for matrix in matrices) if width else None
-        layer = Dense(laws[0].weight_var, laws[0].bias_var, units)
-        biased = any(matrix.bias is not None for matrix in matrices)
-        fill = Fill(tuple(m.weight for m in matrices), tuple(m.bias for m in matrices))
-        parts = tuple(
-            Part(m.path, m.kind, text(replace(layer, width=m.units if width else None)), one.variances)
-            for m, one in zip(matrices, drawn, strict=True)
-        )
-        return self._piece(layer, replace(layer, bias_var=1.0) if biased else layer, (fill,), *parts)
-
-    def _same(self, path: str, what: str, *values: list[float]) -> None:
-        if any(max(v) - min(v) > 1e-12 * max(v) for v in values):
-            raise self.stop(path, f"{what} are drawn with different variances; a description has one for them")
+        layer, found = self._weighted(Dense, matrices, what="gate and up", width=units)
+        own = ((m.path, text(replace(layer, width=m.units if width else None))) for m in matrices)
+        return Piece(layer, tuple(Part(path, self.kind(path), said, found[path]) for path, said in own))
 
     def attention(
         self,
@@ -239,10 +247,9 @@ class Builder:
         out: Matrix,
         heads: int,
         *,
-        causal: bool,
         base: float | None = None,
         groups: int | None = None,
-        window: int | None = None,
+        **how: Any,
     ) -> Piece:
         """Queries, keys, values, and the output; `base` of rotary positions, `groups` of keys and values."""
         width = three[0].inputs
@@ -250,36 +257,14 @@ class Builder:
         units = [width, width * few // heads, width * few // heads]
         if [m.units for m in three] != units or (out.units, out.inputs) != (width, width):
             raise self.stop(path, "its heads together are not as wide as the stream; a description's are")
-        drawn = [self._drawn(matrix) for matrix in (*three, out)]
-        *laws, last = (one.weights for one in drawn)
-        self._same(path, "queries, keys and values", [law.weight_var for law in laws])
-        self._same(path, "biases of queries, keys and values", [law.bias_var for law in laws])
-        bias_var = laws[0].bias_var
-        layer = Attention(
-            heads,
-            causal,
-            base is not None,
-            weight_var=laws[0].weight_var,
-            out_var=None if last.weight_var == laws[0].weight_var else last.weight_var,
-            bias_var=bias_var,
-            out_bias_var=None if last.bias_var == bias_var else last.bias_var,
-            base=10000.0 if base is None else base,
-            groups=None if few == heads else few,
-            window=window,
-        )
-        biased = any(matrix.bias is not None for matrix in (*three, out))
-        fills = (Fill(tuple(m.weight for m in three), tuple(m.bias for m in three)), Fill((out.weight,), (out.bias,)))
-        roles = (
-            ("queries", "keys", "values") if len({m.path for m in three}) == 3 else ("queries, keys and values",) * 3
-        )
-        rows = {
-            m.path: Part(m.path, m.kind, f"{role} of attention", one.variances)
-            for m, one, role in zip((*three, out), drawn, (*roles, "output"), strict=True)
-        }
-        parts = [part for part in rows.values() if part.path != path]
-        check = replace(layer, bias_var=1.0, out_bias_var=1.0) if biased else layer
-        own = Part(path, self.kind(path), text(layer), rows[path].variances if path in rows else None)
-        return self._piece(layer, check, fills, own, *parts)
+        how |= {"rotary": base is not None, "groups": None if few == heads else few}
+        how |= {} if base is None else {"base": base}
+        what = "queries, keys and values"
+        layer, found = self._weighted(Attention, three, (out,), what=what, heads=heads, **how)
+        roles = ("queries", "keys", "values") if len({m.path for m in three}) == 3 else (what,) * 3
+        said = {m.path: f"{role} of attention" for m, role in zip((*three, out), (*roles, "output"), strict=True)}
+        parts = (Part(at, self.kind(at), role, found[at]) for at, role in said.items() if at != path)
+        return Piece(layer, (Part(path, self.kind(path), text(layer), found.get(path)), *parts))
 
     def module(self, path: str, axes: int | None = None) -> list[Piece]:
         """A module by its class, as on vectors: a norm over the nodes of a token, an activation, dropout."""
@@ -310,15 +295,12 @@ class Builder:
             parts.append(Part(types, self.kind(types), ""))
         return self._piece(layer, check, fills, *parts)
 
-    def positions(self, name: str, path: str, *, start: int = 0) -> Piece:
-        """A vector for every place; `start`: the row of the first."""
-        layer = Positions(self._std(name, path))
+    def shared(self, kind: Callable[[float], Layer], name: str, *, start: int = 0) -> Piece:
+        """Vectors that all sequences get: positions, of which the first is the row `start`, or a first token."""
+        path = name.rpartition(".")[0]
+        layer = kind(self._std(name, path))
         fill = Fill((ModelTensor(name, rows=(start, None)),))
         return self._piece(layer, layer, (fill,), Part(path, self.kind(path), text(layer)))
-
-    def first_token(self, name: str, path: str) -> Piece:
-        layer = FirstToken(self._std(name, path))
-        return self._piece(layer, layer, (Fill((ModelTensor(name),)),), Part(path, self.kind(path), text(layer)))
 
     def patches(self, path: str) -> Piece:
         """A convolution whose kernels lie side by side."""
@@ -332,35 +314,16 @@ class Builder:
                 path, "its kernels do not lie side by side: patches of a description are square and do not overlap"
             )
         bias = None if conv.bias is None else ModelTensor(f"{path}.bias")
-        matrix = Matrix(
-            path, "Conv2d", ModelTensor(f"{path}.weight"), bias, conv.out_channels, math.prod(conv.weight.shape[1:])
-        )
-        law, variances, _ = self._drawn(matrix)
-        layer = Patches(size, weight_var=law.weight_var, bias_var=law.bias_var, width=conv.out_channels)
-        check = layer if bias is None else replace(layer, bias_var=1.0)
-        fill = Fill((matrix.weight,), (bias,))
-        return self._piece(layer, check, (fill,), Part(path, "Conv2d", text(layer), variances))
+        inputs = math.prod(conv.weight.shape[1:])
+        matrix = Matrix(path, ModelTensor(f"{path}.weight"), bias, conv.out_channels, inputs)
+        layer, found = self._weighted(Patches, (matrix,), size=size, width=conv.out_channels)
+        return Piece(layer, (Part(path, "Conv2d", text(layer), found[path]),))
 
     def tokenmix(self, first: Matrix, phi: Activation, second: Matrix) -> Piece:
         """Two dense layers over tokens."""
-        drawn = [self._drawn(first), self._drawn(second)]
-        one, other = (found.weights for found in drawn)
-        layer = TokenMix(
-            first.units,
-            phi,
-            weight_var=one.weight_var,
-            out_var=None if one.weight_var == other.weight_var else other.weight_var,
-            bias_var=one.bias_var,
-            out_bias_var=None if one.bias_var == other.bias_var else other.bias_var,
-        )
-        fills = tuple(Fill((m.weight,), (m.bias,)) for m in (first, second))
-        parts = (
-            Part(first.path, first.kind, text(layer), drawn[0].variances),
-            Part(second.path, second.kind, "", drawn[1].variances),
-        )
-        biased = first.bias is not None or second.bias is not None
-        check = replace(layer, bias_var=1.0, out_bias_var=1.0) if biased else layer
-        return self._piece(layer, check, fills, *parts)
+        layer, found = self._weighted(TokenMix, (first,), (second,), width=first.units, phi=phi)
+        own = ((first.path, text(layer)), (second.path, ""))
+        return Piece(layer, tuple(Part(path, self.kind(path), said, found[path]) for path, said in own))
 
     def phi(self, function: Callable[[torch.Tensor], torch.Tensor], path: str, kind: str) -> Activation:
         """An activation by its values."""
@@ -391,11 +354,12 @@ class Builder:
     def unembed(self, matrix: Matrix, *, tied: bool) -> Piece:
         """A language model's head; the embedding's own vectors are filled in with the embedding."""
         if tied:
-            return Piece(Unembed(True), (Part(matrix.path, matrix.kind, text(Unembed(True))),))
+            return Piece(Unembed(True), (Part(matrix.path, self.kind(matrix.path), text(Unembed(True))),))
         law, variances, _ = self._drawn(matrix)
         known = self.modules.draws.numbers[matrix.weight.name].law  # lengths of rows matter here: theory.md (52)
         layer = Unembed(weight_var=law.weight_var, init=known or "normal")
-        fill, part = Fill((matrix.weight,)), Part(matrix.path, matrix.kind, text(layer), variances)
+        fill = Fill((matrix.weight,))
+        part = Part(matrix.path, self.kind(matrix.path), text(layer), variances)
         return self._piece(layer, layer, (fill,), part)
 
     def pool(self, at: Any) -> Piece:

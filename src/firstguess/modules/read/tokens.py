@@ -18,7 +18,7 @@ from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop
 from firstguess.modules.read.tracing import Traced, path_of
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import IMAGE, Call, ReadResult
-from firstguess.network.layers import Gated, Positions, Residual
+from firstguess.network.layers import FirstToken, Gated, Positions, Residual
 from firstguess.network.layers.embed import waves
 
 # What a node of the graph carries, where that is more than vectors or images.
@@ -243,7 +243,7 @@ class TokenWalk:
         start = next((i for i in first if torch.equal(rows[i : i + len(added)], added.to(rows))), None)
         if start is None:
             raise Stop(name.rpartition(".")[0], name, "is added to tokens, but not row by row as positions")
-        return self.builder.positions(name, name.rpartition(".")[0], start=start)
+        return self.builder.shared(Positions, name, start=start)
 
     def _first_token(self, node: fx.Node, argument: Any) -> Piece:
         """A learned token that comes before all others."""
@@ -253,7 +253,7 @@ class TokenWalk:
         own = self.builder.model.get_parameter(name).detach()
         if own.numel() != token.shape[-1] or not torch.equal(token, own.reshape(1, 1, -1).expand_as(token)):
             raise Stop(name.rpartition(".")[0], name, "is put before tokens, but not as it is")
-        return self.builder.first_token(name, name.rpartition(".")[0])
+        return self.builder.shared(FirstToken, name)
 
     def _parameter(self, argument: Any) -> str | None:
         """The one parameter that a constant comes from."""
