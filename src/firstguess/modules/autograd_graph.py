@@ -14,6 +14,7 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.modules.call_model import leaves, replaced
+from firstguess.modules.guard import differentiable
 from firstguess.modules.hooks.session import OUTPUT, Hooks
 from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.outputs import LogitCaller, floats
@@ -160,19 +161,11 @@ def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPla
         for key, leaf in leaves(batch.inputs).items()
     }
     inputs = replace(batch, inputs=replaced(batch.inputs, given))
-    required = [(p, p.requires_grad) for p in model.parameters()]
     tracer = _StepTracer(plan, given)
     hooks = Hooks(model, enter=tracer.enter, leave=tracer.leave)
-    with torch.inference_mode(False), torch.enable_grad(), hooks, warnings.catch_warnings():
+    with differentiable(model), hooks, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a user's code about gradients, which nobody asked for here
-        for parameter, _ in required:
-            if parameter.is_floating_point():
-                parameter.requires_grad_()
-        try:
-            result = call.raw(model, inputs, copies=False)
-        finally:
-            for parameter, before in required:
-                parameter.requires_grad_(before)
+        result = call.raw(model, inputs, copies=False)
         if plan.order:
             tracer.output(result)
     return plan, tracer.largest // batch.size

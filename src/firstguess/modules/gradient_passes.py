@@ -232,9 +232,8 @@ class Passes:
             kinds[name] = is_weighted(module) or isinstance(module, nn.MultiheadAttention)
             self._note(name, tensor, weighted=kinds[name], lookup=is_lookup(module))
 
-        with self._member(0) as model, differentiable(), Hooks(model, see) as hooks:
+        with self._member(0) as model, differentiable(model), Hooks(model, see) as hooks:
             self._look(model)
-            self._prepare(model)
             for size in (3, 2, first.size) if first.size >= 3 else (first.size,):
                 if size == first.size and finder.order:  # only for a model that takes whole batches
                     break
@@ -327,20 +326,12 @@ class Passes:
 
     # Running
 
-    @staticmethod
-    def _prepare(model: nn.Module) -> None:
-        """Frozen weights get gradients too: the copy, or what is restored afterwards, is ours meanwhile."""
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                parameter.requires_grad_(True)
-                parameter.grad = None
-
     def run(self, member: int) -> tuple[NDArray[np.float64], float]:
         """Mean squares (layers and stream, 4) of one member, and the share of guesses that its favoured class gets."""
         tally = Tally(self.classes, self._seed, member)
         self._got = {name: [] for name in (*self._specs, *self._readers)}
-        with self._member(member) as model, differentiable(), self._taken_at_once(model):
-            self._prepare(model)
+        with self._member(member) as model, differentiable(model), self._taken_at_once(model):
+            model.zero_grad(set_to_none=True)
             for batch, labels in zip(self._batches, self._targets, strict=True):
                 watch = partial(self._watch, batch)
                 with Hooks(model, watch, enter=self._enter):
@@ -356,8 +347,7 @@ class Passes:
                     del rows
             self._forget()  # the graph, whose hooks know this object: Python cannot collect such a circle
             weights = self._weight_squares(model)
-            for parameter in model.parameters():
-                parameter.grad = None
+            model.zero_grad(set_to_none=True)
         squares = self._squares(tally, weights)
         if tally.undefined or np.isinf(squares).any() or self._lost(squares):
             squares[:] = math.nan
@@ -377,8 +367,6 @@ class Passes:
             parameter.grad = None
 
         known = list(model.parameters()) if len(self._batches) == 1 else []
-        for parameter in known:
-            parameter.requires_grad_(parameter.is_floating_point())
         with hooked(p.register_post_accumulate_grad_hook(take) for p in known if p.requires_grad):
             yield
 

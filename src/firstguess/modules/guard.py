@@ -110,10 +110,17 @@ def hooked(handles: Iterable[Any]) -> Generator[None]:
 
 
 @contextmanager
-def differentiable() -> Generator[None]:
-    """Gradients, whatever mode the caller is in."""
+def differentiable(model: nn.Module | None = None) -> Generator[None]:
+    """Gradients, whatever mode the caller is in; also of the frozen parameters of `model`."""
+    known = [] if model is None else [(p, p.requires_grad) for p in model.parameters() if p.is_floating_point()]
     with torch.inference_mode(False), torch.enable_grad():
-        yield
+        try:
+            for parameter, _ in known:
+                parameter.requires_grad_(True)
+            yield
+        finally:
+            for parameter, before in known:
+                parameter.requires_grad_(before)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.guard import hooked
+from firstguess.modules.guard import differentiable, hooked
 
 Init: TypeAlias = "str | tuple[float, float] | Callable[[nn.Module], Any] | None"
 
@@ -527,7 +527,6 @@ def head_of(model: nn.Module, logits: Callable[[nn.Module], torch.Tensor]) -> se
     ['2.bias', '2.weight']
     """
     names = _names(model)
-    before = [(p, p.requires_grad) for p in model.parameters() if p.is_floating_point()]
     marks: dict[object, nn.Module] = {}
 
     def mark(module: nn.Module, _: object, output: object) -> None:
@@ -536,14 +535,8 @@ def head_of(model: nn.Module, logits: Callable[[nn.Module], torch.Tensor]) -> se
             marks.setdefault(node, module)
 
     hooks = [m.register_forward_hook(mark) for m in model.modules() if _is_layer(m)]
-    try:
-        with hooked(hooks), torch.enable_grad():
-            for parameter, _ in before:
-                parameter.requires_grad_(True)
-            return _walk(logits(model).grad_fn, marks, names)
-    finally:
-        for parameter, required in before:
-            parameter.requires_grad_(required)
+    with hooked(hooks), differentiable(model):
+        return _walk(logits(model).grad_fn, marks, names)
 
 
 def _is_layer(module: nn.Module) -> bool:
