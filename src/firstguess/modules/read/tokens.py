@@ -58,23 +58,15 @@ class Several:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
-    """Logits of attention, or its weights."""
+class Heads:
+    """Logits of attention; or its `weights`; or what they take of the values (`value`), and an output layer follows."""
 
     query: View
     key: View
-    heads: int
+    count: int
     causal: bool = False
     weights: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Attended:
-    """What heads take of the values; an output layer follows."""
-
-    views: tuple[View, View, View]
-    heads: int
-    causal: bool
+    value: View | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +82,7 @@ class Lost:
     """What comes from something that was not read."""
 
 
-Flow: TypeAlias = TokenSignal | View | Several | Scores | Attended | Mixing | Lost
+Flow: TypeAlias = TokenSignal | View | Several | Heads | Mixing | Lost
 _LOST = Lost()
 
 # Functions and modules, by what they do to tokens.
@@ -276,7 +268,7 @@ class TokenWalk:
         v, before, after = self._flow(at), self._shape(at), self._shape(node)
         if isinstance(v, Several):
             return self._item(node, at, v)
-        if isinstance(v, Attended):
+        if isinstance(v, Heads) and v.value is not None:
             if name in ("mean", "getitem", "select", *_PARTS):
                 raise _stop(node, "takes a part of the heads")
             return self._carry(node, at, v)
@@ -414,11 +406,11 @@ class TokenWalk:
 
     def _linear(self, node: fx.Node, path: str, at: fx.Node) -> Carrier:
         builder, matrix, v = self.builder, self.builder.matrix(path), self._flow(at)
-        if isinstance(v, Attended):
-            three = cast("tuple[Matrix, Matrix, Matrix]", tuple(view.matrix for view in v.views))
-            piece = builder.attention(path.rpartition(".")[0], three, matrix, v.heads, causal=v.causal)
-            made = [one for view in v.views for one in view.made]
-            return self._carry(node, v.views[0].base, TokenSignal("tokens"), piece, made=made)
+        if isinstance(v, Heads) and v.value is not None:
+            three = (v.query.matrix, v.key.matrix, v.value.matrix)
+            piece = builder.attention(path.rpartition(".")[0], three, matrix, v.count, causal=v.causal)
+            made = [*v.query.made, *v.key.made, *v.value.made]
+            return self._carry(node, v.query.base, TokenSignal("tokens"), piece, made=made)
         if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
             return self._carry(node, at, TokenSignal(v.form, View(at, matrix, (node,))), builder.dense(matrix))
         if isinstance(v, TokenSignal) and v.form == "nodes first":
@@ -464,7 +456,7 @@ class TokenWalk:
             return self._product(node, given)
         if name in _PRODUCTS:
             return self._scaled(node, given)
-        if isinstance(v, Scores):
+        if isinstance(v, Heads):
             return self._scores(node, name, at, v)
         if "softmax" in name:
             return self._end(node, at, v)
@@ -485,7 +477,7 @@ class TokenWalk:
             return carrier
         at = given[0]
         v, rest = self._flow(at), node.args[1] if node.args[0] is at else node.args[0]
-        if isinstance(v, Scores):
+        if isinstance(v, Heads):
             return self._masked(node, at, v, is_causal(self._of(rest)))
         if isinstance(v, TokenSignal) and v.form == "tokens" and not dispatch.is_difference(node):
             return self._carry(node, at, TokenSignal("tokens"), self._positions(node, rest))
@@ -508,34 +500,35 @@ class TokenWalk:
         causal = is_causal(self._of(given.get("attn_mask")), taken=True)
         if causal is None:
             raise _stop(node, _NOT_CAUSAL)
-        heads = self._shape(given["query"])[1]
-        views = self._three(node, [self._flow(given[n]) for n in names[:3]])
-        return self._carry(node, given["query"], Attended(views, heads, causal or bool(given.get("is_causal", False))))
+        found = self._heads(node, [self._flow(given[n]) for n in names[:3]], self._shape(given["query"])[1])
+        causal = causal or bool(given.get("is_causal", False))
+        return self._carry(node, given["query"], replace(found, causal=causal, weights=True))
 
-    def _three(self, node: fx.Node, views: list[Flow | None]) -> tuple[View, View, View]:
+    def _heads(self, node: fx.Node, views: Sequence[Flow | None], count: int) -> Heads:
+        """Queries, keys and, if there are three, values."""
         known = [v for v in views if isinstance(v, View) and v.phi is None]
-        if len(known) != 3 or len({v.base for v in known}) > 1:
+        if len(known) != len(views) or len({v.base for v in known}) > 1:
             raise _stop(node, "queries, keys and values that are not dense layers on one signal")
-        return known[0], known[1], known[2]
+        return Heads(known[0], known[1], count, value=known[2] if len(known) > 2 else None)
 
     def _product(self, node: fx.Node, given: Sequence[fx.Node]) -> Carrier:
         one, other = (self._flow(n) for n in given) if len(given) == 2 else (None, None)
         sizes = self._shape(node)
         if isinstance(one, View) and isinstance(other, View) and len(sizes) == 4:
-            return self._carry(node, given[0], Scores(one, other, sizes[1]))
-        if isinstance(one, Scores) and one.weights and isinstance(other, View):
-            views = self._three(node, [one.query, one.key, other])
-            return self._carry(node, given[0], Attended(views, one.heads, one.causal))
+            return self._carry(node, given[0], self._heads(node, [one, other], sizes[1]))
+        if isinstance(one, Heads) and one.weights and isinstance(other, View):
+            found = self._heads(node, [one.query, one.key, other], one.count)
+            return self._carry(node, given[0], replace(found, causal=one.causal, weights=True))
         raise _stop(node, "a product of signals that is not attention of one signal, head by head")
 
-    def _scores(self, node: fx.Node, name: str, at: fx.Node, v: Scores) -> Carrier:
+    def _scores(self, node: fx.Node, name: str, at: fx.Node, v: Heads) -> Carrier:
         if name == "softmax" and not v.weights:
             return self._carry(node, at, replace(v, weights=True))
         if name in ("masked_fill", "masked_fill_"):
             return self._masked(node, at, v, is_causal(self._of(node.args[1])))
         raise _stop(node, "logits of attention that a description does not have")
 
-    def _masked(self, node: fx.Node, at: fx.Node, v: Scores, causal: bool | None) -> Carrier:
+    def _masked(self, node: fx.Node, at: fx.Node, v: Heads, causal: bool | None) -> Carrier:
         if causal is None or v.weights:
             raise _stop(node, _NOT_CAUSAL)
         return self._carry(node, at, replace(v, causal=v.causal or causal))
@@ -547,7 +540,7 @@ class TokenWalk:
             return self._gated(node, *given)
         at, v = given[0], self._flow(given[0])
         number = next((a for a in node.args if not isinstance(a, fx.Node)), None)
-        if isinstance(v, (Scores, View)) and isinstance(number, (int, float)):
+        if isinstance(v, (Heads, View)) and isinstance(number, (int, float)):
             return self._carry(node, at, v)  # of the logits: the comparison with the model says whether it is right
         found = dispatch.arithmetic(Call(node.target, node.args, node.kwargs))
         if isinstance(v, TokenSignal) and v.form in ("tokens", "vector") and found is not None:
