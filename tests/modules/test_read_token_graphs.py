@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from token_models import BY_HAND, IDS, WIDTH, Encoder, Fused, Multihead, Text, example_of, hugging_face
@@ -187,6 +189,12 @@ class Sum(nn.Module):
         return self.head(self.inner(self.tokens(ids) + self.places(places))[:, 0])
 
 
+class Locked(Plain):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()  # which Python does not copy
+
+
 @pytest.mark.parametrize(
     ("model", "path", "word"),
     [
@@ -198,12 +206,13 @@ class Sum(nn.Module):
         (Third(Fused, positions=None), "", "neither the first nor the last"),
         (Text(Wide, positions=None), "", "other outputs"),
         (Sum(), "places", "not row by row"),
+        (Locked(), "", "cannot be copied"),
         (Plain(nn.Conv1d(10, 10, 1)), "layers.0", "two-dimensional convolutions only"),
         (Plain(head=nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 3))), "head.0", "of tokens"),
     ],
     ids=[
-        "window", "padding", "cross", "parallel", "twice", "third token", "other scale", "backwards", "convolution",
-        "batchnorm",
+        "window", "padding", "cross", "parallel", "twice", "third token", "other scale", "backwards", "lock",
+        "convolution", "batchnorm",
     ],
 )  # fmt: skip
 def test_what_is_not_read_is_named_by_path(model, path, word):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -12,7 +11,7 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError
 from firstguess.ensemble.member_module import resolve
-from firstguess.modules.guard import IsolatedRandomness
+from firstguess.modules.guard import IsolatedRandomness, own_copy
 from firstguess.network.layer import Layer
 from firstguess.network.layers import Dense, PoolTokens
 from firstguess.network.network import Network
@@ -130,7 +129,10 @@ def difference(
     with the weights as they are drawn, where ε counts, and with larger ones and all biases, where attention is far from
     uniform. `ending`: what the model does to logits. Nothing of the model is changed.
     """
-    one = copy.deepcopy(model).eval().requires_grad_(False)
+    one = own_copy(model)
+    if one is None:
+        return "the model cannot be copied, so it could not be compared with its description"
+    one = one.eval().requires_grad_(False)
     one = one.double() if sum(p.numel() for p in one.parameters()) < _LARGE else one.float()
     given = inputs.to(next(one.parameters()).dtype) if inputs.is_floating_point() else inputs
     why = ""
