@@ -210,7 +210,7 @@ class Builder:
     # Pieces
 
     def _weighted(
-        self, kind: Callable[..., _Kind], *groups: Sequence[Matrix], what: str = "", **arguments: Any
+        self, kind: Callable[..., _Kind], *groups: Sequence[Matrix], path: str, what: str = "", **arguments: Any
     ) -> tuple[_Kind, dict[str, Variances]]:
         """A layer with these weights, of which those of a group lie side by side, and what was measured by path."""
         given, found = dict[str, Any](), dict[str, Variances]()
@@ -221,7 +221,7 @@ class Builder:
                 values = [one.weights.bias_var if "bias" in name else one.weights.weight_var for one in drawn]
                 if max(values) - min(values) > 1e-12 * max(values):
                     why = f"{said} are drawn with different variances; a description has one for them"
-                    raise self.stop(group[0].path, why)
+                    raise self.stop(path, why)
                 given[name] = values[0]
         for name, first in (("out_var", "weight_var"), ("out_bias_var", "bias_var")):
             if name in given and given[name] == given[first]:
@@ -236,7 +236,7 @@ class Builder:
     def dense(self, *matrices: Matrix, width: bool = True) -> Piece:
         """One dense layer, or several on the same input side by side (gate and up)."""
         units = sum(matrix.units for matrix in matrices) if width else None
-        layer, found = self._weighted(Dense, matrices, what="gate and up", width=units)
+        layer, found = self._weighted(Dense, matrices, path=matrices[0].path, what="gate and up", width=units)
         own = ((m.path, text(replace(layer, width=m.units if width else None))) for m in matrices)
         return Piece(layer, tuple(Part(path, self.kind(path), said, found[path]) for path, said in own))
 
@@ -260,7 +260,7 @@ class Builder:
         how |= {"rotary": base is not None, "groups": None if few == heads else few}
         how |= {} if base is None else {"base": base}
         what = "queries, keys and values"
-        layer, found = self._weighted(Attention, three, (out,), what=what, heads=heads, **how)
+        layer, found = self._weighted(Attention, three, (out,), path=path, what=what, heads=heads, **how)
         roles = ("queries", "keys", "values") if len({m.path for m in three}) == 3 else (what,) * 3
         said = {m.path: f"{role} of attention" for m, role in zip((*three, out), (*roles, "output"), strict=True)}
         parts = (Part(at, self.kind(at), role, found[at]) for at, role in said.items() if at != path)
@@ -316,12 +316,12 @@ class Builder:
         bias = None if conv.bias is None else ModelTensor(f"{path}.bias")
         inputs = math.prod(conv.weight.shape[1:])
         matrix = Matrix(path, ModelTensor(f"{path}.weight"), bias, conv.out_channels, inputs)
-        layer, found = self._weighted(Patches, (matrix,), size=size, width=conv.out_channels)
+        layer, found = self._weighted(Patches, (matrix,), path=path, size=size, width=conv.out_channels)
         return Piece(layer, (Part(path, "Conv2d", text(layer), found[path]),))
 
     def tokenmix(self, first: Matrix, phi: Activation, second: Matrix) -> Piece:
         """Two dense layers over tokens."""
-        layer, found = self._weighted(TokenMix, (first,), (second,), width=first.units, phi=phi)
+        layer, found = self._weighted(TokenMix, (first,), (second,), path=first.path, width=first.units, phi=phi)
         own = ((first.path, text(layer)), (second.path, ""))
         return Piece(layer, tuple(Part(path, self.kind(path), said, found[path]) for path, said in own))
 
