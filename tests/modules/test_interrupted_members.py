@@ -10,7 +10,7 @@ from torch import nn
 from firstguess.data import blob, collect
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_statistics import Interrupted, Members
-from firstguess.ensemble.worker import ChainWorker, Worker
+from firstguess.ensemble.worker import TokenWorker, Worker
 from firstguess.modules.engine import ModuleEngine
 from firstguess.modules.measure import measure
 from firstguess.network.network import Network
@@ -66,7 +66,7 @@ TOKENS = "embed(0.5, vocabulary=9) > residual[attention(2, causal)] > rmsnorm > 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("kind", "source"), [(Worker, "dense > relu > dense"), (ChainWorker, TOKENS)])
+@pytest.mark.parametrize(("kind", "source"), [(Worker, "dense > relu > dense"), (TokenWorker, TOKENS)])
 def test_a_descriptions_finished_groups_are_kept(
     kind: Any, source: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

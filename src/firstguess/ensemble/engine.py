@@ -32,7 +32,7 @@ from firstguess.ensemble.member_statistics import (
 )
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule, triangular
 from firstguess.ensemble.seeds import check_seed, member_seeds
-from firstguess.ensemble.worker import Chain, ChainWorker, NodeMoments, Worker, statistics
+from firstguess.ensemble.worker import NodeMoments, TokenProgram, TokenWorker, Worker, statistics
 from firstguess.network.layer import Mix
 from firstguess.network.network import Network
 from firstguess.network.shapes import PositionGrid, Shape
@@ -101,11 +101,11 @@ class DescriptionEngine:
         self.network, self.classes, self.points = network, network.classes, len(data)
         self.notes: tuple[str, ...] = ()
         self._fixed: dict[int, NDArray[np.float64]] = {}  # statistics before any weights: the same for every member
-        self._workers: list[Worker | ChainWorker] = []
+        self._workers: list[Worker | TokenWorker] = []
         self._lock = threading.Lock()
-        self._program: Program | Chain
+        self._program: Program | TokenProgram
         if needs_tokens(network.layers):
-            self._program = self._chain(data, probe, width, dtype, memory, workers, chunk)
+            self._program = self._token_program(data, probe, width, dtype, memory, workers, chunk)
             return
         asked = [data]
         places = resolve(
@@ -146,7 +146,7 @@ class DescriptionEngine:
                 f"matrix of the {self.points} points before it, instead of weight by weight",
             )
 
-    def _chain(
+    def _token_program(
         self,
         data: NDArray[np.float32],
         probe: Probe,
@@ -155,7 +155,7 @@ class DescriptionEngine:
         memory: float,
         threads: int,
         chunk: int | None,
-    ) -> Chain:
+    ) -> TokenProgram:
         """How a network of tokens is computed: one member after another, as modules."""
         network = self.network
         tokens = network.layers[0].tokens_of(data)  # ids that are none, and images that do not fit, are refused here
@@ -185,7 +185,7 @@ class DescriptionEngine:
         chunk = chunk or max(1, min(len(data), _CHUNK, int(memory / (threads * one))))
         norm = len(places) > 2 and each_token and network.layers[-2].mixes is Mix.UNITS and bool(guessed.all())
         probes = {i: k for k, i in enumerate(chosen)}
-        return Chain(
+        return TokenProgram(
             places, probes, torch.from_numpy(guessed), dtype, chunk, threads, len(places) - 2 if norm else None
         )
 
@@ -193,7 +193,7 @@ class DescriptionEngine:
     def batch_hint(self) -> int:
         """How many members are convenient to ask for at once: whole groups for every thread, tenths of a second."""
         program = self._program
-        if isinstance(program, Chain):
+        if isinstance(program, TokenProgram):
             return program.threads * max(1, min(round(_GOOD_STRETCH / (program.work * len(self._data))), 100))
         round_ = program.group * program.threads
         return round_ * max(1, min(round(_GOOD_STRETCH / (program.work(self.points) * round_)), 1000))
@@ -211,7 +211,7 @@ class DescriptionEngine:
         firsts = iter(range(0, inits, group))
         done: set[int] = set()
 
-        def work(worker: Worker | ChainWorker) -> None:
+        def work(worker: Worker | TokenWorker) -> None:
             while not failures and (first := _next(firsts, self._lock)) is not None:
                 last = min(first + group, inits)
                 worker.run(seeds[first:last], found.part(first, last))
@@ -246,11 +246,11 @@ class DescriptionEngine:
     def _members(self, start: int, inits: int) -> Members:
         """Arrays for the workers to fill."""
         program = self._program
-        language = isinstance(program, Chain) and program.each_token
+        language = isinstance(program, TokenProgram) and program.each_token
         kept = 1 if language else self.points * self.classes
         kept = max(0, min(start + inits, members_with_logits(kept, 1)) - start)
         tokens = tokens_with_logits(self.points, self.classes) if language else self.points
-        before_norm = isinstance(program, Chain) and program.before_norm is not None
+        before_norm = isinstance(program, TokenProgram) and program.before_norm is not None
         stats = np.empty((inits, len(self.layers), 4))
         for index, fixed in self._fixed.items():
             stats[:, index] = fixed
@@ -265,8 +265,8 @@ class DescriptionEngine:
             places=np.zeros((inits, self._data.shape[1])) if before_norm else None,
         )
 
-    def _worker(self) -> Worker | ChainWorker:
-        kind: Any = ChainWorker if isinstance(self._program, Chain) else Worker
+    def _worker(self) -> Worker | TokenWorker:
+        kind: Any = TokenWorker if isinstance(self._program, TokenProgram) else Worker
         return kind(self._program, self._data, self.points, self.classes, self.seed, self._order)
 
     def _nonfinite(self, start: int, bad: NDArray[np.intp], inits: int) -> tuple[Finding, ...]:
@@ -353,8 +353,8 @@ def one_torch_thread() -> Generator[None]:
             torch.set_num_threads(before)
 
 
-def _in_threads(work: Any, workers: Sequence[Worker | ChainWorker], failures: list[BaseException]) -> None:
-    def guarded(worker: Worker | ChainWorker) -> None:
+def _in_threads(work: Any, workers: Sequence[Worker | TokenWorker], failures: list[BaseException]) -> None:
+    def guarded(worker: Worker | TokenWorker) -> None:
         torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
         try:
             with torch.inference_mode():

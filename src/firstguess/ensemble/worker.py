@@ -384,7 +384,7 @@ def _held(number: float, dtype: torch.dtype) -> float:
 
 
 @dataclass(frozen=True)
-class Chain:
+class TokenProgram:
     """A network of tokens whose modules run one after another, some sequences at a time."""
 
     places: tuple[Place, ...]
@@ -407,10 +407,12 @@ class Chain:
         return 8.0 * sum(place.after.nodes * (place.before.width or 1) for place in self.places if place.layer.weighted)
 
 
-class ChainWorker:
-    """Runs members of a `Chain`, one at a time."""
+class TokenWorker:
+    """Runs members of a `TokenProgram`, one at a time."""
 
-    def __init__(self, program: Chain, data: Tensor, points: int, classes: int, seed: int, order: int = 2) -> None:
+    def __init__(
+        self, program: TokenProgram, data: Tensor, points: int, classes: int, seed: int, order: int = 2
+    ) -> None:
         self.program, self.data, self.points, self.classes = program, data, points, classes
         self.seed, self.order = seed, order
 

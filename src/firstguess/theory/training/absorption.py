@@ -304,7 +304,7 @@ def steps_to(level: float, mean: Array, spread: float, rate: float, prior: float
     side = np.where(start < 0.0, -1.0, 1.0)  # g's sign is a name of the classes: turn it, and the prior with it
     start, share = side * start, np.where(side > 0.0, prior, 1.0 - prior)
     end = special.logit(share)  # where the mean comes to rest
-    discrete = _discrete(4.0 * prior * (1.0 - prior) * rate, 2)
+    discrete = _discrete(4.0 * prior * (1.0 - prior) * rate, 2, kappa)
     with np.errstate(divide="ignore", invalid="ignore"):
         flow = (_log_gap(start, end) - _log_gap(np.array(target), end)) / (share * (1.0 - share))
         flow = flow - (start - target) / share
@@ -322,9 +322,9 @@ def _check_level(level: float, classes: int) -> None:
     checks.within(level, f"a level above {even:.3g} and below 1", "absorption(level)", "level=0.6", low=even, high=1.0)
 
 
-def _discrete(rate: float, classes: int) -> float:
-    """By how much fewer steps of descent are than the flow's time: −ln(1 − ρ)/ρ, ρ = ηλ_b/M."""
-    rho = 1.0 / overshoot_rate(rate, classes)  # of a learning rate of 1
+def _discrete(rate: float, classes: int, kappa: float) -> float:
+    """By how much fewer steps of descent are than the flow's time: −ln(1 − ρ)/ρ, ρ = ηλ_b/Mκ."""
+    rho = 1.0 / overshoot_rate(rate, classes, kappa)  # of a learning rate of 1
     if rho >= 1.0:
         raise InvalidInput(
             "a learning rate at which the bias does not overshoot",
@@ -348,20 +348,22 @@ def absorption_of(
     """The distribution of the absorption time over initializations.
 
     Two classes by (16): m₀ ~ N(0, 2q_ab), at its quantiles. More by the flow of all classes' means (`class_means`), and
-    steps of descent as in (16), with the rate ηλ_b/M near even.
+    steps of descent as in (16), with the rate ηλ_b/Mκ near even.
     """
     rate = lr * tangent.bias_mode(points)
+    spread = math.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0))
     if classes > 2:
         _check_level(level, classes)
         if prior != 0.5:
             raise NotCovered("a prior of two classes", got=f"{classes} classes", where="absorption(prior)")
-        pace = rate * _discrete(rate, classes)  # refused where it overshoots, before the flow, which takes seconds
+        pace = rate * _discrete(
+            rate, classes, softening(spread)
+        )  # refused where it overshoots, before the flow, which takes seconds
         means = drawn_means(classes, tangent.q_ab, draws or 256)
-        flow = flow_times(level, means, math.sqrt(max(tangent.q - tangent.q_ab, 0.0)))
+        flow = flow_times(level, means, spread / math.sqrt(2.0))
         steps = np.divide(flow, pace, out=np.full_like(flow, math.inf), where=pace > 0.0)
         return Absorption(level, np.where(flow > 0.0, steps, 0.0))
     draws = draws or 2001
-    spread = math.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0))
     quantiles = special.ndtri((np.arange(draws) + 0.5) / draws)
     mean = math.sqrt(max(2.0 * tangent.q_ab, 0.0)) * quantiles
     return Absorption(level, steps_to(level, mean, spread, rate, prior))
