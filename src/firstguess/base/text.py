@@ -172,18 +172,30 @@ def with_error(value: float, error: float) -> str:
     >>> with_error(0.25, 0.031), with_error(0.25, math.nan)
     ('0.25 ± 0.031', '0.25')
     """
-    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} ± {error:.2g}"
+    return f"{value:.4g} ± {error:.2g}" if math.isfinite(error) else f"{value:.4g}"
+
+
+def deviation(z: float) -> str:
+    """A difference in standard errors.
+
+    >>> deviation(-2.345), deviation(12345.0), deviation(math.nan)
+    ('−2.3', 'over +999', 'not known')
+    """
+    if math.isnan(z):
+        return "not known"
+    sign = "−" if z < 0 else "+"
+    return f"{sign}{abs(z):.1f}" if abs(z) < 1000 else f"over {sign}999"
 
 
 def duration(seconds: float) -> str:
     """A time as one says it.
 
-    >>> duration(10.0), duration(75.0), duration(600.0), duration(0.25)
-    ('10 seconds', '75 seconds', '10 minutes', '0.2 seconds')
+    >>> duration(10.0), duration(75.0), duration(600.0), duration(0.25), duration(9000.0)
+    ('10 seconds', '75 seconds', '10 minutes', '0.2 seconds', '2.5 hours')
     """
     if seconds < 120.0:
         return f"{seconds:{'.0f' if seconds >= 10.0 else '.1g'}} seconds"
-    return f"{spaced(round(seconds / 60.0))} minutes"
+    return f"{round(seconds / 60.0)} minutes" if seconds < 7200.0 else f"{rounded(seconds / 3600.0)} hours"
 
 
 def brief(seconds: float) -> str:
@@ -311,8 +323,8 @@ _SURELY = 1e-5  # a rest below this is said in words
 def percent(share: float) -> str:
     """A share in percent, with more digits where it would look like none or all.
 
-    >>> percent(0.6908), percent(0.9996), percent(1.0), percent(0.0012), percent(1 - 1e-9)
-    ('69 %', '99.96 %', '100 %', '0.1 %', 'over 99.999 %')
+    >>> percent(0.6908), percent(0.9996), percent(1.0), percent(0.0012), percent(1 - 1e-9), percent(-0.05)
+    ('69 %', '99.96 %', '100 %', '0.1 %', 'over 99.999 %', '−5 %')
     """
     return percents(share)[0]
 
@@ -323,7 +335,7 @@ def percents(*shares: float) -> list[str]:
     >>> percents(0.9899, 0.9902), percents(0.9899), percents(0.9, 1.0), percents(0.5, 0.0)
     (['99.0 %', '99.0 %'], ['99 %'], ['90 %', '100 %'], ['50 %', '0 %'])
     """
-    rests = [min(share, 1 - share) for share in shares]
+    rests = [min(abs(share), abs(1 - share)) for share in shares]
     digits = max((max(0, math.ceil(-math.log10(rest)) - 2) for rest in rests if rest >= _SURELY), default=0)
     return [_percent(share, rest, digits) for share, rest in zip(shares, rests, strict=True)]
 
@@ -333,7 +345,7 @@ def _percent(share: float, rest: float, digits: int) -> str:
         return "unknown"
     if 0 < rest < _SURELY:
         return "over 99.999 %" if share > 0.5 else "under 0.001 %"
-    return f"{100 * share:.{digits if rest > 0 else 0}f} %"
+    return f"{100 * share:.{digits if rest > 0 else 0}f} %".replace("-", "−")
 
 
 def size_change(mean_square: float) -> str:

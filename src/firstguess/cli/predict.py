@@ -13,7 +13,7 @@ import typer
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.progress import bar
-from firstguess.base.text import rounded_off, spaced, with_old_names
+from firstguess.base.text import rounded_off, spaced, with_error, with_old_names
 from firstguess.cli import subjects
 from firstguess.cli.output import (
     Figure,
@@ -456,12 +456,9 @@ def _measured(measured: Measurement, asked: KernelOptions) -> dict[str, Any]:
 
 
 def _row(reading: dict[str, Any]) -> tuple[str, ...]:
-    def number(value: float, error: float | None) -> str:
-        return f"{value:.4g}" + (f" ± {error:.2g}" if error is not None and math.isfinite(error) else "")
-
     gamma, errors = reading["gamma"], reading.get("gamma_se")
-    last = number(gamma[-1], errors[-1] if errors else None) if gamma else "–"
-    two = [number(reading[what], reading.get(f"{what}_se")) for what in ("std", "largest")]
+    last = with_error(gamma[-1], errors[-1] if errors else math.nan) if gamma else "–"
+    two = [with_error(reading[what], reading.get(f"{what}_se", math.nan)) for what in ("std", "largest")]
     name = reading["reading"]
     if name == "measured":
         name += f" ({reading['inits']} initializations, width {reading['width']})"

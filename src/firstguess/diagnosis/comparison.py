@@ -13,7 +13,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.statistics import chance
-from firstguess.base.text import page, with_error, without_middle
+from firstguess.base.text import deviation, page, with_error, without_middle
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
@@ -391,7 +391,5 @@ def _allowed(text: str, wanted: bool) -> str:
 def _line(d: Difference, allowed: bool) -> str:
     name = d.name if len(d.name) <= 32 else f"{d.name[:20]}…{d.name[-11:]}"
     measured = with_error(d.measured, d.se)
-    if math.isnan(d.z):
-        return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {'not known':>13}"
-    apart = f"{d.z:+.1f}" if not abs(d.z) >= 1000 else f"{'+' if d.z > 0 else '-'}>999"
-    return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {apart:>8} s.e."
+    apart = deviation(d.z) if math.isnan(d.z) else f"{deviation(d.z)} s.e."
+    return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {apart:>13}"

@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import permutation_test
-from firstguess.base.text import page, spaced, with_error
+from firstguess.base.text import deviation, page, spaced, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
 from firstguess.theory.training.runs import PredictedTraining
@@ -310,13 +310,11 @@ def _cells(curve: CurveDifference) -> tuple[str, str, str, str, str]:
     at = curve.at
     if at < 0:
         return curve.name, "", "none", "none", ""
-    z = float(curve.z[at])
-    apart = f"{z:+.1f} s.e." if abs(z) < 1000 else f"{'+' if z > 0 else '-'}>999 s.e."
     predicted, trained = (
-        with_error(float(f"{mean[at]:.4g}"), float(se[at])) if math.isfinite(se[at]) else f"{mean[at]:.4g}"
+        with_error(float(mean[at]), float(se[at]))
         for mean, se in ((curve.predicted, curve.predicted_se), (curve.trained, curve.trained_se))
     )
-    return curve.name, spaced(curve.steps[at]), predicted, trained, apart
+    return curve.name, spaced(curve.steps[at]), predicted, trained, f"{deviation(float(curve.z[at]))} s.e."
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from firstguess.base import files
-from firstguess.base.text import spaced
+from firstguess.base.text import duration, spaced
 from firstguess.show.charts.sweep import WORDS, study_chart
 from firstguess.show.charts.theme import number, percent, shortened, unbroken
 from firstguess.studies.store import SECONDS, TASK
@@ -85,7 +85,7 @@ def _summary(study: StudyFiles, rows: Sequence[Row]) -> str:
     words = f"{spaced(counts['tasks'])} configurations, {spaced(len(rows))} with a result"
     words += f", {counts['failed']} failed" if counts["failed"] else ""
     words += f", {counts['missing']} not computed yet" if counts["missing"] else ""
-    return f"{words}. {_duration(sum(float(row[SECONDS]) for row in rows))} of work."
+    return f"{words}. {duration(sum(float(row[SECONDS]) for row in rows))} of work."
 
 
 def _ends(rows: Sequence[Row], settings: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
@@ -170,14 +170,8 @@ def _provenance(study: StudyFiles, rows: Sequence[Row]) -> dict[str, Any]:
     cells.append(["store", str(study.results.folder)])
     seconds = [float(row[SECONDS]) for row in rows]
     if seconds:
-        cells.append(["a task took", f"{_duration(min(seconds))} to {_duration(max(seconds))}"])
+        cells.append(["a task took", f"{duration(min(seconds))} to {duration(max(seconds))}"])
     return {"function": function, "provenance": cells}
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _finite(value: Any) -> bool:

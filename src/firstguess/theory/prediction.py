@@ -342,7 +342,7 @@ class Prediction(StoredRecord, Shown):
         >>> from firstguess.theory.predict import predict
         >>> p = predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
         >>> round(p.absorption(lr=1e-4, dimension=784).median)
-        28
+        29
         """
         from firstguess.theory.training.absorption import absorption_of
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from firstguess.base import files
-from firstguess.base.text import brief, spaced
+from firstguess.base.text import brief, percent, spaced
 from firstguess.show.charts.theme import number, unbroken
 from firstguess.theory.training.curves import FAVOURED, OTHERS
-from firstguess.watch.evaluation import Look, reached, share
+from firstguess.watch.evaluation import Look, reached
 from firstguess.watch.seen import WatchedTraining, early, thinned
 
 _ROWS = 24  # looks in the table; all are in `to_dict`
@@ -46,10 +46,10 @@ def page(w: WatchedTraining) -> str:
         "cards": _cards(w),
         "points": spaced(w.points),
         "error": unbroken(f"{100 * math.sqrt(0.25 / max(w.points, 1)):.0f} %"),
-        "level": unbroken(share(w.level)),
+        "level": unbroken(percent(w.level)),
         "left_of": ("labels" if w.labels is not None else "classes") if np.isfinite(w.left).any() else "",
         "favourite": w.name(w.favourite),
-        "due": unbroken(share(w.due)),
+        "due": unbroken(percent(w.due)),
         "early": early(w) if w.early else "",
         "predicted": _predicted(w),
         "classes": _classes(w),
@@ -81,13 +81,12 @@ def _title(w: WatchedTraining) -> str:
     """Of the chart: what the headline has not said yet."""
     fine = [i for i, look in enumerate(w.looks) if not look.lost]
     a, b, c = fine[0], fine[-1], w.favourite
-    words = (
-        f"{w.name(c)}: {share(float(w.shares[a, c]))} of the guesses at first, {share(float(w.shares[b, c]))} at last"
-    )
+    first, last = (percent(float(w.shares[at, c])) for at in (a, b))
+    words = f"{w.name(c)}: {first} of the guesses at first, {last} at last"
     if w.labels is not None:
         others = w.accuracy[OTHERS].draws[0]
         who = "the others" if w.classes > 2 else w.name(1 - c)
-        words += f"; recall of {who} {share(float(others[a]))} → {share(float(others[b]))}"
+        words += f"; recall of {who} {percent(float(others[a]))} → {percent(float(others[b]))}"
     return f"{words[:1].upper()}{words[1:]}"
 
 
@@ -112,17 +111,17 @@ def _cards(w: WatchedTraining) -> list[tuple[str, str, str]]:
     first, last = fine[0], fine[-1]
     where = f"at {'the ' * w.start_known}{_first(w)}"
     words = f"{where} and at step {spaced(last.step)}; {_even(w)}"
-    cards = [(f"{share(first.largest)} → {share(last.largest)}", "of the guesses in the largest class", words)]
+    cards = [(f"{percent(first.largest)} → {percent(last.largest)}", "of the guesses in the largest class", words)]
     at, left = w.absorbed_at, float(w.left[-1])
-    rest = "" if math.isnan(left) else f"; {share(left)} of the starting bias is left"
+    rest = "" if math.isnan(left) else f"; {percent(left)} of the starting bias is left"
     if math.isfinite(at) and at > 0:
         what = "bias absorbed" if w.start_known else "one class no longer leads"
-        cards.append((f"step {reached(at)}", what, f"largest share down to {share(w.level)}{rest}"))
+        cards.append((f"step {reached(at)}", what, f"largest share down to {percent(w.level)}{rest}"))
     elif math.isinf(at):
-        cards.append(("not yet", "absorbed", f"that is a largest share of {share(w.level)} or less{rest}"))
+        cards.append(("not yet", "absorbed", f"that is a largest share of {percent(w.level)} or less{rest}"))
     if w.labels is not None:
         pair = [w.accuracy[which].draws[0] for which in (FAVOURED, OTHERS)]
-        begin, end = ([share(float(values[0])) for values in pair], [share(_last(values)) for values in pair])
+        begin, end = ([percent(float(values[0])) for values in pair], [percent(_last(values)) for values in pair])
         others = "the others" if w.classes > 2 else w.name(1 - w.favourite)
         words = f"recall of {w.name(w.favourite)} / {others}, {where}"
         cards.append((f"{begin[0]} / {begin[1]}", words, f"{end[0]} / {end[1]} at step {spaced(last.step)}"))
@@ -137,8 +136,8 @@ def _cards(w: WatchedTraining) -> list[tuple[str, str, str]]:
 
 def _even(w: WatchedTraining) -> str:
     if w.labels is None:
-        return f"an even split is {share(1 / w.classes)}"
-    return f"of the labels {share(float(np.bincount(w.labels).max() / len(w.labels)))}"
+        return f"an even split is {percent(1 / w.classes)}"
+    return f"of the labels {percent(float(np.bincount(w.labels).max() / len(w.labels)))}"
 
 
 def _predicted(w: WatchedTraining) -> list[list[str]]:
@@ -152,7 +151,7 @@ def _predicted(w: WatchedTraining) -> list[list[str]]:
     its = dict(zip(t.steps.tolist(), t.largest.mean, strict=True))
     both = [step for step in its if step in mine]
     for step in dict.fromkeys((*both[:: max(1, len(both) // 5)], both[-1])):
-        rows.append([f"largest share at step {spaced(step)}", share(float(its[step])), share(float(mine[step]))])
+        rows.append([f"largest share at step {spaced(step)}", percent(float(its[step])), percent(float(mine[step]))])
     return rows
 
 
@@ -198,7 +197,7 @@ def _looks(w: WatchedTraining) -> list[list[str]]:
 
 
 def _known(value: float) -> str:
-    return "–" if math.isnan(value) else unbroken(share(float(value)))
+    return "–" if math.isnan(value) else unbroken(percent(float(value)))
 
 
 def _value(value: float) -> str:

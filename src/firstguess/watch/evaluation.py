@@ -334,19 +334,7 @@ def _rows(loader: Any, points: int, seed: int) -> list[Any] | None:
     return [found[int(i)] for i in np.sort(chosen)]
 
 
-# Steps and shares as text.
-
-
-def share(value: float) -> str:
-    """A share in percent: of a few hundred points, whole percents are all there is.
-
-    >>> share(0.604), share(0.999), share(float("nan"))
-    ('60 %', '99.9 %', 'unknown')
-    """
-    if math.isnan(value):
-        return "unknown"
-    digits = 1 if 0.99 < abs(value) < 1 or 0 < abs(value) < 0.01 else 0
-    return f"{100 * value:.{digits}f} %".replace("-", "−")
+# Steps as text.
 
 
 def reached(step: float) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Record, Shown
-from firstguess.base.text import brief, page, plain, spaced
+from firstguess.base.text import brief, page, percent, plain, spaced
 from firstguess.theory.training.curves import (
     FAVOURED,
     OTHERS,
@@ -28,7 +28,7 @@ from firstguess.theory.training.curves import (
     absorption,
 )
 from firstguess.theory.training.runs import PredictedTraining
-from firstguess.watch.evaluation import Look, reached, share
+from firstguess.watch.evaluation import Look, reached
 
 FIRST = 100  # steps of a watch in which looks are made whatever they cost: 20 of them
 _ALL = 0.98  # share of the guesses for one class from which outputs count as collapsed
@@ -344,7 +344,7 @@ class WatchedTraining(Followed, Record, Shown):
         who = self.name(int(np.argmax(top.shares)))
         listed = ", ".join(said[:3]) + (" and more" if len(said) > 3 else "")
         more = "step" if len(said) == 1 and "–" not in said[0] else "steps"
-        return f", but a class had more again at {more} {listed} (up to {share(top.largest)}, {who})"
+        return f", but a class had more again at {more} {listed} (up to {percent(top.largest)}, {who})"
 
     def name(self, c: int) -> str:
         """Of a class."""
@@ -366,12 +366,12 @@ class WatchedTraining(Followed, Record, Shown):
         at, when = self.absorbed_at, spaced(last.step)
         if not self.start_known:
             since = f"watched from step {spaced(first.step)} on, so the starting bias is not known: the largest class"
-            got = f"{since} got {share(first.largest)} there"
+            got = f"{since} got {percent(first.largest)} there"
             if math.isfinite(at):
-                return f"{got} ({favoured}), and {share(self.level)} at step {reached(at)}{broken}"
+                return f"{got} ({favoured}), and {percent(self.level)} at step {reached(at)}{broken}"
             still = "still " if math.isinf(at) else ""
-            return f"{got}, and {still}gets {share(last.largest)} at step {when}{broken}"
-        start = f"{share(first.largest)} of all guesses for {favoured}"
+            return f"{got}, and {still}gets {percent(last.largest)} at step {when}{broken}"
+        start = f"{percent(first.largest)} of all guesses for {favoured}"
         if broken and self._risen is not None:
             low, high, when = self._risen
             return f"learning rate too high: the loss rose from {low:.2g} to {high:.3g} at step {spaced(when)}{broken}"
@@ -389,7 +389,7 @@ class WatchedTraining(Followed, Record, Shown):
         same = "" if now == favoured else f", now {now}"
         return (
             f"the starting bias, {start}, is not absorbed at step {when}: the largest class{same} still gets "
-            f"{share(last.largest)}{broken}"
+            f"{percent(last.largest)}{broken}"
         )
 
     def summary(self) -> list[tuple[str, str]]:
@@ -437,7 +437,7 @@ def _largest(look: Look) -> float:
 def collapsed(w: WatchedTraining, c: Collapse) -> str:
     """What happened, in one clause: the name, the step and the class."""
     last = next(look for look in reversed(w.looks) if not look.lost)
-    since = f"from step {spaced(c.step)} on {w.name(c.label)} gets {share(last.largest)} of all guesses"
+    since = f"from step {spaced(c.step)} on {w.name(c.label)} gets {percent(last.largest)} of all guesses"
     if c.loss is not None:
         start, top, when = c.loss
         since = f"the loss rose from {start:.2g} to {top:.3g} at step {spaced(when)}, and {since}"
@@ -467,12 +467,12 @@ def summary(w: WatchedTraining) -> list[tuple[str, str]]:
     where = "at the start" if first.step == 0 else f"at step {spaced(first.step)}"
     end = f"at step {spaced(last.step)}"
     top = w.name(int(np.argmax(last.shares)))
-    largest = f"{share(first.largest)} {where} ({w.name(w.favourite)}), {share(last.largest)} {end} ({top})"
+    largest = f"{percent(first.largest)} {where} ({w.name(w.favourite)}), {percent(last.largest)} {end} ({top})"
     if w.labels is not None:
-        largest += f"; of the labels {share(float(np.bincount(w.labels).max() / len(w.labels)))}"
+        largest += f"; of the labels {percent(float(np.bincount(w.labels).max() / len(w.labels)))}"
     rows = [("largest share", largest), ("absorbed", _absorbed(w))]
     if math.isfinite(w.left[-1]):
-        rows.append(("starting bias that is left", f"{share(w.left[-1])} {end} (guesses for {w.name(w.favourite)})"))
+        rows.append(("starting bias that is left", f"{percent(w.left[-1])} {end} (guesses for {w.name(w.favourite)})"))
     direction, ranks = w.direction, w.direction_ranks
     if math.isfinite(direction[-1]) and (hidden := w.looks[0].hidden) is not None:
         left = f"correlation {direction[-1]:.2f}, Kendall's τ {ranks[-1]:.2f} {end}"
@@ -533,14 +533,14 @@ def warning(w: WatchedTraining, step: int) -> str:
         else f" (at the {'start' if w.start_known else 'first look'} {w.name(w.favourite)} did)"
     )
     return (
-        f"evaluated at step {spaced(step)}, {when}: {w.name(leader)} gets {share(now.largest)} of the guesses "
-        f"(absorbed is {share(w.level)} or less{even}){past}. Scores by class now favour {_named(w, [leader])}: "
+        f"evaluated at step {spaced(step)}, {when}: {w.name(leader)} gets {percent(now.largest)} of the guesses "
+        f"(absorbed is {percent(w.level)} or less{even}){past}. Scores by class now favour {_named(w, [leader])}: "
         "evaluate again later"
     )
 
 
 def _absorbed(w: WatchedTraining) -> str:
-    at, level = w.absorbed_at, f"a largest share of {share(w.level)}"
+    at, level = w.absorbed_at, f"a largest share of {percent(w.level)}"
     if math.isnan(at):
         return f"not known: {level} or less at the first look already"
     if math.isinf(at):

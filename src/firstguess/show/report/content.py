@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from firstguess.base.text import counted, size_change, size_changes, spaced
+from firstguess.base.text import counted, deviation, size_change, size_changes, spaced
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.answer import Answer, Trains
 from firstguess.modules.read.result import short
@@ -209,7 +209,7 @@ def _compared(d: Diagnosis) -> list[list[str]]:
     shown = [("drift ratio γ of the output", r) for r in comparison.layers[-1:]]
     shown += [(_COMPARED.get(r.name, r.name), r) for r in comparison.summaries]
     return [
-        [name, number(r.predicted), f"{number(r.measured)} ± {number(r.se)}", _z(r.z), _chance(r.p_value)]
+        [name, number(r.predicted), f"{number(r.measured)} ± {number(r.se)}", deviation(r.z), _chance(r.p_value)]
         for name, r in shown
     ]
 
@@ -217,12 +217,6 @@ def _compared(d: Diagnosis) -> list[list[str]]:
 def _assumed(d: Diagnosis) -> list[str]:
     e = d.expected
     return [] if e.prediction is None else [f"assumed: {assumed(e.prediction.assumptions) or 'nothing else'}"]
-
-
-def _z(z: float) -> str:
-    if math.isnan(z):
-        return "–"
-    return f"{z:+.1f}".replace("-", "−") if abs(z) < 1000 else "> +999" if z > 0 else "< −999"
 
 
 def _chance(p: float) -> str:

@@ -101,7 +101,7 @@ def _normal_race() -> _Race:
     return _Race.of(special.log_ndtr, slope, -9.0, 9.0)
 
 
-def flow_times(level: float, means: Array, spread: float, *, step: float = 0.5) -> Array:
+def flow_times(level: float, means: Array, spread: float, *, step: float = 0.3) -> Array:
     """τ = ηλ_b·t until the largest share falls to `level`, from means m (networks, classes); inf: never.
 
     >>> m = np.array([[1.0, -1.0]])                         # g = 2, s·√2 = 1.4: (16) says 4.84
@@ -113,6 +113,7 @@ def flow_times(level: float, means: Array, spread: float, *, step: float = 0.5) 
     if not spread > 0.0:
         return np.where(np.ptp(means, axis=1) > 0, math.inf, 0.0)
     softmax, normal = _softmax_race(spread), _normal_race()
+    step *= softening(math.sqrt(2.0) * spread)  # of that width are the bends of the soft-max: errors of 1e-6
 
     def slope(m: Array) -> Array:
         return 1.0 / classes - softmax.chances(m)
