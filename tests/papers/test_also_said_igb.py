@@ -67,7 +67,7 @@ def test_even_guesses_are_nothing_beyond_coin_flips() -> None:
 
 
 def test_finite_sizes_give_the_numbers_of_theory() -> None:
-    # theory.md §12, the table below (50): 600 points, rounded to four digits
+    # theory.md (42): 600 points, rounded to four digits
     for sizes, value in {(20, 50, 200): 0.0901, (20, 100, 1000): 0.0613}.items():
         assert igb_blocks.finite_std(*sizes, 600) == pytest.approx(value, abs=6e-5)
     assert igb_blocks.finite_std(2, 100, 100, 600) == pytest.approx(0.03546410, abs=2e-8)

@@ -158,14 +158,14 @@ def test_a_notebook_shows_the_chart_and_the_numbers(kind: str) -> None:
         assert len(page) < 1_000_000
         return
     assert page.startswith("<div")
-    picture = re.search(r'<img src="data:image/png;base64,[^"]+" alt="[^"]+"', page)
+    picture = re.search(r'<img class="firstguess-map" src="data:image/png;base64,[^"]+" alt="[^"]+"', page)
     drawn = re.search(
         r'<div class="firstguess-chart" role="img" aria-label="[^"]+"[^>]*>(<svg.*</svg>)</div>', page, re.S
     )
     assert (picture is None) == (drawn is not None)
     if drawn is not None:
         ElementTree.fromstring(drawn[1])
-        assert '[data-jp-theme-light="false"]' in page  # it follows dark pages
+    assert '[data-jp-theme-light="false"]' in page  # it follows dark pages
     told: Any = result.result if kind == "Watch" else result
     summary = getattr(told, "summary", None)
     for said in [str(told).splitlines()[0]] if summary is None else [text for row in summary() for text in row]:

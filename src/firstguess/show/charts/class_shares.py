@@ -416,7 +416,8 @@ def histogram_layers(
     marks: Any = {"tickCount": 6} if ticks is None else {"values": list(ticks)}
     ends = theme.axis([float(edges[0]), float(edges[-1])], labelExpr=theme.PERCENT, labelFlush=False, **marks)
     x = alt.X("from:Q", title=x_title, **ends)
-    unit = 10.0 ** round(math.log10(float(edges[-1] - edges[0]) / (len(edges) - 1)))  # bars may differ by a data point
+    bar = float(edges[-1] - edges[0]) / (len(edges) - 1)  # they may differ by a data point
+    unit = 10.0 ** math.floor(math.log10(1.2 * bar))  # no wider than a bar, which then holds at most 100 % per unit
     words = f"format({100 * unit} * datum.value, '.3~g') + ' %'"
     look = theme.axis([0, histogram.top], values=_ticks(histogram.top, unit), labelExpr=words)
     y = alt.Y("density:Q", title=f"Of the initializations, per {theme.percent(unit)} of the data", **look)

@@ -79,7 +79,8 @@ def dots_chart(
         head: Any = alt.TitleParams(heading, anchor="start", frame="group", fontSize=16, fontWeight="normal", offset=8)
         charts.append(theme.stacked(layers, width, row * len(rows), **({"title": head} if heading else {})))
     grid: Any = alt.vconcat(key_above(_entries(names)), alt.concat(*charts, columns=columns, spacing=26), spacing=14)
-    return theme.house(grid, title, subtitle, wide=min(columns, len(charts)) * width > 640)
+    whole = min(columns, len(charts)) * width
+    return theme.house(grid, title, subtitle, wide=whole > 640, narrow=whole < 480)
 
 
 def _entries(names: Sequence[str]) -> list[Entry]:
@@ -180,7 +181,7 @@ def data_bias_chart(bias: DataBias, *, title: str | None = None) -> theme.Chart:
     rows = {"none: as they are": bias.gamma, **{how: gamma for how, gamma in bias.after.items() if how != "none"}}
     return dots_chart(
         {"": [Dot(name, "drift ratio γ", gamma) for name, gamma in rows.items()]},
-        title=title or f"These data bring a drift ratio γ of {theme.number(bias.gamma)}",
+        title=title or f"The drift ratio γ of the data alone is {theme.number(bias.gamma)}",
         x_title="Drift ratio γ of the data",
         subtitle=[
             f"{bias.name}: {spaced(bias.points)} points. Recommended: {bias.recommended}. About "

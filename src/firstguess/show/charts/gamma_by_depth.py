@@ -262,4 +262,4 @@ def structure_chart(structure: Structure, *, title: str | None = None) -> theme.
 def tuned_chart(tuned: Tuned, *, title: str | None = None) -> theme.Chart:
     """γ by depth of the tuned network."""
     name = re.sub(r"\d+\.\d{5,}", lambda found: f"{float(found[0]):.4g}", str(tuned.network))
-    return gamma_by_depth_chart({name: predict(tuned.network, inputs=tuned.inputs)}, title=title)
+    return gamma_by_depth_chart({theme.shortened(name, 64): predict(tuned.network, inputs=tuned.inputs)}, title=title)

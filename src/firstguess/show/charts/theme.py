@@ -90,12 +90,15 @@ def stacked(layers: Sequence[alt.Chart], width: int, height: int, **properties: 
     return frame.properties(width=width, height=height, **properties)
 
 
-def house(chart: Chart, title: str, subtitle: Sequence[str], *, wide: bool = False) -> Chart:
+def house(chart: Chart, title: str, subtitle: Sequence[str], *, wide: bool = False, narrow: bool = False) -> Chart:
     """The chart with a title that states the finding, a subtitle that states the setting, and the house look."""
-    lines = [line for text in subtitle if text for line in wrapped(text, 180 if wide else 112, 2)]
+    long, most = (180, 2) if wide else (60, 4) if narrow else (112, 2)
+    lines = [line for text in subtitle if text for line in wrapped(text, long, most)]
     if not isinstance(chart, alt.Chart | alt.LayerChart):  # and a panel's
         chart = cast("Any", chart).resolve_scale(**dict.fromkeys(_LEGENDS, "independent"))
-    styled: Any = chart.properties(title=alt.TitleParams(wrapped(title, 120 if wide else 78, 2), subtitle=lines))
+    styled: Any = chart.properties(
+        title=alt.TitleParams(wrapped(title, 120 if wide else 44 if narrow else 78, 2), subtitle=lines)
+    )
     return styled.configure(**_CONFIG)
 
 
