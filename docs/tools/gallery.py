@@ -109,8 +109,9 @@ def page() -> str:
             f"## {title}\n\n{shows}\n\n[![{title}](images/{name})](images/{name})\n\n```python\n{code.strip()}\n```\n"
         )
     parts.append(
-        "## Figures of the ledger\n\nThe first figure of every item, and the command that computes it\n"
-        "([all of them](claims.md)). Some take minutes, some need data sets: see `firstguess reproduce --list`.\n"
+        "## Figures of the ledger\n\nThe first figure of every item ([all of them](claims.md)): `firstguess\n"
+        "reproduce` and its name compute it.\n"
+        "Some take minutes, some need data sets: see `firstguess reproduce --list`.\n"
     )
     for paper, name in PAPERS.items():
         parts.append(f'### {name}\n\n<div class="gallery" markdown>\n')
@@ -121,8 +122,7 @@ def page() -> str:
             picture = f"claims/{path.stem}_{record['charts'][0]}"
             title, anchor = record["title"], record["id"].replace("/", "").replace(".", "")
             parts.append(
-                f"<div markdown>\n\n[![{title}]({picture})]({picture})\n\n"
-                f"[{title}](claims/{paper}.md#{anchor})\n\n`firstguess reproduce {record['id']}`\n\n</div>\n"
+                f"[![{record['id']}]({picture})]({picture}) [{title}](claims/{paper}.md#{anchor}) `{record['id']}`\n"
             )
         parts.append("</div>\n")
     return "\n".join(parts)

@@ -141,8 +141,7 @@ def test_the_gallery_is_what_its_script_writes() -> None:
 def test_commands_of_the_gallery_name_items() -> None:
     from firstguess_papers.registry import items as registered
 
-    named = re.findall(r"`firstguess reproduce ([^`]+)`", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"))
-    shown = [name for name in named if name != "--list"]
+    shown = re.findall(r"`(\w+/[^`]+)`$", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"), re.M)
     assert len(shown) > 60
     assert set(shown) <= set(registered())
 
@@ -222,8 +221,13 @@ def test_programs_find_every_page_in_llms_txt() -> None:
 def test_formulae_become_mathml_and_code_does_not() -> None:
     pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: `make docs` installs it")
     shown = tool("mathematics").as_mathml("costs $5, `$x$`, $x_1*y$\n\n$$\na = b \\tag{7}\n$$\n")
-    assert shown.startswith("costs $5, `$x$`, <span><math")
+    assert shown.startswith('costs $5, `$x$`, <span class="formula"><math')
     assert "*" not in shown
     assert '<div class="equation" id="eq-7">' in shown
     assert '<span class="number">(7)</span>' in shown
     assert "tag" not in shown
+    law = tool("mathematics").as_mathml(r"given ($y \sim \mathrm{E}\,x$), then")
+    assert '<span class="formula">(<math' in law  # no line break between a formula and its marks
+    assert "</math>),</span>" in law
+    assert "<mo>&#x223C;</mo>" in law
+    assert '<mi mathvariant="normal">&#x00045;</mi>' in law

@@ -102,7 +102,7 @@ def test_a_page_shows_figures_of_records_from_elsewhere(tmp_path: Path) -> None:
     (figures / "beyond_toy_a.png").write_bytes(b"a figure")
     ledger.write(tmp_path / "claims.md", [full], out=tmp_path / "out", figures=figures, items={one.id: one})
     text = (tmp_path / "claims" / "beyond.md").read_text(encoding="utf-8")
-    assert "![A toy](beyond_toy_a.png)" in text
+    assert "![beyond/toy](beyond_toy_a.png)" in text
     assert "lost" not in text
     assert (figures / "beyond_toy_a.png").read_bytes() == b"a figure"
 

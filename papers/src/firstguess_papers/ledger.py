@@ -131,7 +131,7 @@ def beyond(shown: Shown) -> list[str]:
     parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == "B" and claim not in known]
     for topic in TOPICS:
         ids = dict.fromkeys(record.id for claim in topic.claims for record, _ in shown.entries(claim))
-        parts += [f"\n![{topic.title}]({figure})" for id in ids for figure in shown.figures.get(id, ())[:1]]
+        parts += [f"\n![{id}]({figure})" for id in ids for figure in shown.figures.get(id, ())[:1]]
     return parts
 
 
@@ -325,7 +325,7 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     lines = [f"\n## {record.id}", "", f"**{record.title}** ({record.where})"]
     if record.status != "done":
         return "\n".join([*lines, "", f"Setting: {record.settings}", "", f"*{record.status}*: {record.reason}"])
-    lines += ["", *(f"![{record.title}]({figure})\n" for figure in figures[:1])]
+    lines += ["", *(f"![{record.id}]({figure})\n" for figure in figures[:1])]
     lines += ["| claim | verdict | measured | tested |", "|---|---|---|---|"]
     for entry in record.entries:
         why = f": {cut(said(entry), _ROOM)}" if entry.why else ""
@@ -334,7 +334,7 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     notes = "".join(f"\n- {note}" for note in record.notes)
     lines += ["", '<details markdown="1"><summary>How it was done</summary>', ""]
     lines += [f"{record.settings} {record.seconds:.0f} s. {_ran(record)}", *([notes] if notes else [])]
-    lines += [f"\n![{record.title}]({figure})" for figure in figures[1:]]
+    lines += [f"\n![{record.id}]({figure})" for figure in figures[1:]]
     return "\n".join([*lines, "", "</details>"])
 
 

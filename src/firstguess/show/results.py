@@ -127,6 +127,7 @@ def _picture(spec: dict[str, Any]) -> dict[str, Any]:
     import base64
 
     import vl_convert
+    from markupsafe import Markup
 
     from firstguess.base.files import address
     from firstguess.show.report.pages import dark_style, own_ids
@@ -135,7 +136,11 @@ def _picture(spec: dict[str, Any]) -> dict[str, Any]:
     svg = vl_convert.vegalite_to_svg(spec)
     if len(svg) > _LARGEST:
         picture = base64.b64encode(vl_convert.vegalite_to_png(spec)).decode()
-        return {"title": title, "source": f"data:image/png;base64,{picture}", "dark": f"{_DARK_PAGES} .firstguess-map"}
+        return {
+            "title": title,
+            "source": f"data:image/png;base64,{picture}",
+            "dark": Markup(f"{_DARK_PAGES} .firstguess-map"),
+        }
     return {"title": title, "svg": own_ids(svg, address(svg)), "style": dark_style(f"{_DARK_PAGES} .firstguess-chart ")}
 
 
