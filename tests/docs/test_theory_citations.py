@@ -7,7 +7,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 THEORY, _, CHECKED = (ROOT / "docs" / "theory.md").read_text("utf-8").partition("## 15. Where each equation is checked")
-IN_WORDS = {"3": "Gaussian (3) |", "4": "(4) |", "50": "starting from v = 0. (50)"}  # what stands in a table or a sentence
+IN_WORDS = {
+    "3": "Gaussian (3) |",
+    "4": "(4) |",
+    "50": "starting from v = 0. (50)",
+}  # what stands in a table or a sentence
 NUMBERS = set(re.findall(r"\\tag\{(\d+)\}", THEORY)) | {number for number, said in IN_WORDS.items() if said in THEORY}
 CITED = re.compile(r"theory\.md((?:[,;]? (?:and )?(?:§\d+|\(\d+\)(?:[-–]\(\d+\))?))+)")
 
