@@ -503,7 +503,7 @@ def _add_up(c: Array, spectrum: _Spectrum, tilt: _Tilt, share: Array, left: floa
 
 @dataclass(frozen=True)
 class _Tilt:
-    """At some t: ∏ (1 + 2λt)^{−½}, 1/(1 + 2λt) of the leading directions and of the others, and the trace of C(t)."""
+    """Values at some t: ∏ (1 + 2λt)^{−½}, 1/(1 + 2λt) of leading directions and the others, and the trace of C(t)."""
 
     product: Array  # (t,)
     leading: Array  # (directions, t)
@@ -513,7 +513,7 @@ class _Tilt:
 
 @dataclass(frozen=True)
 class _Spectrum:
-    """Of a covariance of trace 1: leading directions, and `rest` of the trace in directions of variance `each`."""
+    """A spectrum of trace 1: leading directions, and `rest` of the trace in directions of variance `each`."""
 
     values: Array
     vectors: Array  # (n, directions)

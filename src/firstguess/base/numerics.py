@@ -64,7 +64,7 @@ def root(k: Array, share: float = 1.0, *, negative: float = 1e-3) -> Array:
 
 
 def positive(k: Array) -> bool:
-    """Up to the rounding of float32; `k` is overwritten."""
+    """Make K positive up to the rounding of float32; `k` is overwritten."""
     from scipy.linalg import cholesky
 
     k[np.diag_indices_from(k)] += 1e-5 * float(k.diagonal().mean())

@@ -344,7 +344,7 @@ def permutation_test(
 def _largest(
     x: FloatArray, fine: npt.NDArray[np.bool_], first: npt.NDArray[np.bool_], edges: npt.NDArray[np.int64]
 ) -> FloatArray:
-    """Of every deal (rows of `first`), the largest difference of each table."""
+    """The largest difference of each table."""
     chosen, there = first.astype(np.float64), fine.astype(np.float64)
     whole = bool(fine.all())
     a = chosen.sum(axis=1, keepdims=True) if whole else chosen @ there
@@ -363,7 +363,7 @@ def _largest(
 
 
 def settle(top: NDArray[np.bool_], stream: np.random.Generator) -> int:
-    """Of the classes that have a point's largest logit, leave one: `top` is (classes, points), and written to.
+    """Leave one of the classes that have a point's largest logit: `top` is (classes, points), and written to.
 
     Takes one number of the stream for each point that has several; returns how many have.
 

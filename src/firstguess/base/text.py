@@ -87,7 +87,7 @@ def in_bytes(size: float) -> str:
 
 
 def power_of_ten(exponent: int) -> str:
-    """As people write it.
+    """A power of ten as people write it.
 
     >>> power_of_ten(-12)
     '10⁻¹²'
@@ -96,7 +96,7 @@ def power_of_ten(exponent: int) -> str:
 
 
 def by_powers(value: float) -> str:
-    """Like `short`, large and small ones with powers of ten.
+    """The text of `short`, for large and small numbers with powers of ten.
 
     >>> by_powers(12345.0), by_powers(3e6), by_powers(1e-5)
     ('12 345', '3·10⁶', '10⁻⁵')

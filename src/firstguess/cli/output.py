@@ -86,12 +86,12 @@ def save_figure(chart: Any, path: Path) -> None:
 
 
 def _columns(console: Console) -> int:
-    """Of a terminal; of a pipe those that COLUMNS says, else as many as there is text for."""
+    """The columns of a terminal; of a pipe those that COLUMNS says, else as many as there is text for."""
     return console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else 400
 
 
 def _show(*parts: RenderableType) -> None:
-    """To a terminal as it is; to a pipe without trailing blanks."""
+    """Print to a terminal as it is, to a pipe without trailing blanks."""
     from rich.console import Console
 
     console = Console()
@@ -205,7 +205,7 @@ def _typed(hint: str) -> str:
 
 
 def leave_if_interrupted(findings: Iterable[Finding]) -> None:
-    """After the page of what there is: exit code 130, as Ctrl-C has it."""
+    """Exit with code 130, as after Ctrl-C, once the page of what there is was printed."""
     from firstguess.ensemble.member_statistics import FindingKind
 
     if any(finding.kind == FindingKind.INTERRUPTED for finding in findings):

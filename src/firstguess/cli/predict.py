@@ -309,7 +309,7 @@ class KernelOptions(DataOptions):
 
     @property
     def real_width(self) -> int:
-        """Of networks that are drawn, or trained."""
+        """The width of networks that are drawn, or trained."""
         return WIDTH if self.width is None else self.width
 
 

@@ -259,7 +259,7 @@ def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: st
 
 
 def prepared(key: str, data_dir: PathLike | None, split: str, **options: Unpack[SetOptions]) -> Data:
-    """In [0, 1], standardized by all points, of which `points` are then drawn: whoever draws gets the same points."""
+    """Data in [0, 1], standardized by all points, of which `points` are then drawn: the same ones for everybody."""
     how = options.pop("standardize", None) or PREPARED[key]
     if how == "none":
         return _known(key, data_dir, split, **options)

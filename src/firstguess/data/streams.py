@@ -172,7 +172,7 @@ def _gives_tensors(dataset: Any) -> bool:
 
 
 def _collated(items: list[Any]) -> Any:
-    """As torch does, which refuses paths."""
+    """Collate as torch does, which refuses paths."""
     from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
     def listed(paths: list[Any], *, collate_fn_map: object = None) -> list[Any]:

@@ -11,7 +11,7 @@ __all__ = ["Advice", "Cause", "Diagnosis", "Expected", "Trainability", "Verdict"
 
 
 def __getattr__(name: str) -> Any:
-    """On demand: records of a diagnosis load torch, which comparisons do not need."""
+    """Import on demand: records of a diagnosis load torch, which comparisons do not need."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place = "expectation" if name == "Expected" else "result"

@@ -62,7 +62,7 @@ class Outlook:
 
 @lru_cache(maxsize=64)
 def outlook(network: Network, inputs: Inputs, descent: Descent | None) -> Outlook:
-    """In closed form, of networks of vectors without pools: theory's gradients are those of single nodes and positions.
+    """The closed form's outlook, without tokens and pools: theory's gradients are those of single units and positions.
 
     >>> net = Network.parse("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
     >>> print(f"{outlook(net, Inputs(), None).nonlinearity:.4f}")
@@ -199,7 +199,7 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
 
 
 def _said(tried: Advice, variant: Variant) -> Advice:
-    """With what is to be said where guesses are not more even, in place of the note."""
+    """Replace the note by what is to be said where guesses are not more even."""
     return replace(tried, note=tried.note.replace(variant.note, variant.otherwise, 1))
 
 
@@ -221,7 +221,7 @@ def _predicts(trial: Trial) -> bool:
 
 
 def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
-    """Before and after by one reading, which is named."""
+    """The advice with before and after by one reading, which is named."""
     said: dict[str, Any] = {"note": variant.note, "remedy": name, "aim": variant.aim, "price": variant.price}
     said["code"] = variant.code or written(variant.network, trial.width)
     m, before = trial.case.measurement, trial.prediction
@@ -264,7 +264,7 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
 
 
 def _with_theory(tried: Advice, variant: Variant, trial: Trial) -> Advice:
-    """With nonlinearity and absorption before and after, where theory is what was measured."""
+    """Add nonlinearity and absorption before and after, where theory is what was measured."""
     network = trial.case.network
     if network is None or not _predicts(trial):
         return tried
@@ -293,7 +293,7 @@ def _inputs(batches: Sequence[Batch]) -> Inputs:
 
 
 def _predicted(variant: Variant, trial: Trial) -> Prediction | None:
-    """By the reading that the network itself was predicted by, on the same points; None where that cannot be had."""
+    """The reading that the network itself was predicted by, on the same points; None where there is none."""
     data = trial.as_data(variant.batches if variant.batches is not None else trial.case.batches)
     if data is None or variant.network is None or trial.prediction is None:
         return None
@@ -417,7 +417,7 @@ def case_of(
 
 
 def with_labels(case: str, batches: Sequence[Batch]) -> str:
-    """And, where labels are uneven, that no start does for rare classes what class weights do."""
+    """Add, where labels are uneven, that no start does for rare classes what class weights do."""
     import torch
 
     labels = [b.labels for b in batches if b.labels is not None]

@@ -74,7 +74,7 @@ class WillTrain:
 
 @dataclass(frozen=True)
 class Duration(Record):
-    """After how many steps three quarters of the starting bias are gone: predicted, and seen on copies.
+    """The steps after which three quarters of the starting bias are gone: predicted, and seen on copies.
 
     NaN: not known; ∞: not by `last`, the last step that was looked at. `run` is how long the run will be.
     """
@@ -118,7 +118,7 @@ class Duration(Record):
 
     @property
     def words(self) -> str:
-        """In half a sentence."""
+        """Half a sentence that says it."""
         if math.isnan(self.steps):
             return f"how long that lasts is not known: {self.why}"
         both = [f"predicted {in_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
@@ -185,7 +185,7 @@ class Diagnosed(Protocol):
 
 
 def duration_of(d: Diagnosed) -> Duration:
-    """By theory, and by the copies."""
+    """How long the bias lasts by theory, and by the copies."""
     lasts, seen = d.lasting, d.rehearsal
     why = _left_out(d.findings) if lasts is None and seen is None else ""
     if seen is not None and not seen.known:

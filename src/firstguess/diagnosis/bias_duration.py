@@ -106,7 +106,7 @@ class PredictedDuration:
 
     @property
     def late(self) -> bool:
-        """Not gone before most is learned, by both."""
+        """Whether it is not gone before most is learned, by both."""
         return self.known and self.learned >= _LATE and self.ratio < _FASTER
 
     @property
@@ -375,7 +375,7 @@ def _other_labels(problem: Problem, labels: NDArray[np.int64]) -> Iterator[tuple
 
 
 def _problem(network: Network, data: Data, width: int, optimizer: Optimizer) -> Problem:
-    """At a rate that is refused by nobody: rates come later."""
+    """The problem at a rate that is refused by nobody: rates come later."""
     return prepare(
         network,
         data,
@@ -488,7 +488,7 @@ class _Path:
         return asked.lr if asked.optimizer == "adam" else max(asked.lr, asked.overshoot / _SLOW)
 
     def steps(self, other: tuple[Problem, NDArray[np.int64]], known: PredictedDuration) -> float:
-        """Of some of the points."""
+        """The steps of some of the points."""
         problem, rows = other
         last = round(known.at[-1] / known.scale)
         t = self._run(problem, self.starts[:, rows], last)

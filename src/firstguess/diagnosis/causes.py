@@ -132,7 +132,7 @@ class Cause(Record):
 
     @property
     def change(self) -> str:
-        """With it → without it, in percent; nothing where it was not tried."""
+        """The change, with it → without it, in percent; nothing where it was not tried."""
         return percents(self.largest_before, self.largest_after) if self.tried else ""
 
 
@@ -198,7 +198,7 @@ def _lookup(step: str) -> str:
 
 
 def lines_of(found: Sequence[Cause], causes: Sequence[Cause], columns: int) -> list[str]:
-    """Of the page: what was found to bring the bias, then what holds it down; with it → without it."""
+    """The lines of the page: what was found to bring the bias, then what holds it down; with it → without it."""
     read = next((f" (measured: {c.inits} initializations, {c.points} points)" for c in causes if c.tried), "")
     holding = [c for c in reversed(causes) if c.holds_down]
     what = "the largest share, without it" if read else "correlation c of two inputs, before → after"
@@ -265,7 +265,7 @@ def ranked(flow: Flow, try_all: Callable[[Removals], Effects], part: float = 1.0
 
 
 def _rank(cause: Cause) -> tuple[bool, float, float, float]:
-    """By the share in whole percents: below that γ decides, which continues where shares are at their end."""
+    """The rank, by the share in whole percents: below that γ decides, which continues where shares are at their end."""
     if not cause.tried:
         return True, 0.0, 0.0, -cause.added
     before, after = (max(gamma, 1e-3) for gamma in (cause.gamma_before, cause.gamma_after))
@@ -348,7 +348,7 @@ def _wanted(causes: Sequence[Cause]) -> list[Cause]:
 
 
 def without_ending(flow: Flow, m: Measurement) -> Flow:
-    """Up to the logits: a softmax or sigmoid after them raises c, and changes no guess."""
+    """The steps up to the logits: a softmax or sigmoid after them raises c, and changes no guess."""
     head = next((finding.layer for finding in m.findings if finding.kind == FindingKind.PROBABILITIES), "")
     place = next((i for i, step in enumerate(flow.steps) if step.name == head), None)
     return flow if place is None else replace(flow, steps=flow.steps[: place + 1])

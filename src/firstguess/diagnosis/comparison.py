@@ -31,7 +31,7 @@ _STRETCHED, _SHIFTED = 0.242, 0.399  # max x·φ(x) and max φ(x): by how much a
 
 @dataclass(frozen=True)
 class PredictionError:
-    """Of the standard deviation of a guess fraction, as a share of it: sampled (a standard error), or left out.
+    """The error of the standard deviation of a class share, relative to it: sampled (a standard error), or left out.
 
     The chain of networks has a standard error. The expansion leaves out about `next_order`: not a random error but a
     difference that says nothing against it. E max − 1/M of a distribution changes about as its standard deviation does.
@@ -57,7 +57,7 @@ class PredictionError:
 
 
 def error_of(prediction: Prediction, law: ClassShares) -> PredictionError:
-    """Of the distribution on this many points: Var G is that at infinitely many points plus what counting adds."""
+    """The error on this many points: Var G is that at infinitely many points plus what counting adds."""
     size, std = prediction.finite_size, law.std()
     if size is None or not std > 0.0:
         return PredictionError()
@@ -338,7 +338,7 @@ def _summaries(law: ClassShares, measurement: Measurement, own: PredictionError)
 def _guess(
     name: str, what: Literal["std", "expected_max"], predicted: float, error: float, room: float, seen: EmpiricalGuesses
 ) -> Difference:
-    """With the prediction's own standard error, and a room that is not held against it."""
+    """A share's difference, with the prediction's own standard error and a tolerance that does not count."""
     measured = seen.std() if what == "std" else seen.expected_max()
     se = math.hypot(seen.standard_error(what), error)
     nearest = min(max(measured, predicted - room), predicted + room)

@@ -418,7 +418,7 @@ def _rehearsed(
 
 
 def _descent(subject: Subject, lasts: PredictedDuration | None) -> Descent | None:
-    """For the closed form's absorption: where the kernel could follow this network's bias under plain descent."""
+    """The closed form's descent, where the kernel could follow this network's bias under plain descent."""
     x = inputs_of(subject.batches)
     if lasts is None or not lasts.known or lasts.optimizer != "gd" or x is None:
         return None

@@ -45,7 +45,7 @@ _FLOOR = 0.2
 
 
 def agreement(c: Comparison) -> Agreement:
-    """By the tests of `compare`, which need errors that are known: numbers far apart are never "as measured".
+    """The word by the tests of `compare`, which need errors that are known: numbers far apart are never "as measured".
 
     "close": a difference that is clear and small, as finite width makes it (γ within 10 %, the share within 0.02 or two
     of its standard errors).

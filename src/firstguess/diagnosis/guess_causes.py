@@ -221,7 +221,7 @@ def _trained(seen: Observed, found: list[Fault]) -> Fault | None:
 
 
 def _chance(seen: Observed) -> float:
-    """Of a largest share as large, by the distribution of shares at the ensemble's γ, the upper end of its interval.
+    """The chance of a largest share as large, by the distribution at the ensemble's γ, the upper end of its interval.
 
     Where part of the model keeps its values there is no such distribution, and ranks alone tell: one more draw is the
     largest of all with a chance of 1/(draws + 1).

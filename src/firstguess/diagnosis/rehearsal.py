@@ -47,7 +47,7 @@ class TrainedWith:
         return "" if self.loss == "cross-entropy" else "theory is of cross-entropy"
 
     def rate(self, predicted: float) -> float:
-        """Of copies: the user's, else the one that theory chose, else a usual one."""
+        """The rate of copies: the user's, else the one that theory chose, else a usual one."""
         if self.lr is not None:
             return self.lr
         known = predicted if math.isfinite(predicted) and self.named != "adam" else math.nan
@@ -371,7 +371,7 @@ def likely_steps(at: Any, by_class: Any) -> tuple[float, float]:
 
 
 def _better(values: Any, guessing: tuple[float, float], room: float) -> bool:
-    """By a part of the room, and by what copies and points differ by."""
+    """Whether it is better by a part of what is left, and by what copies and points differ by."""
     chance, error = guessing
     spread = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(values.mean()) - chance > max(_LEARNED * room, _SURE * math.hypot(error, spread))

@@ -158,7 +158,7 @@ def expectation(d: Diagnosis) -> str:
 
 
 def tokens(d: Diagnosis) -> str:
-    """Of a language model: whether it repeats its input, and how much of an answer the input token decides."""
+    """Whether a language model repeats its input, and how much of an answer the input token decides."""
     m, p = d.measurement, d.expected.prediction
     if m is None or m.own_guess is None:
         return ""

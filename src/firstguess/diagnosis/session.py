@@ -249,7 +249,7 @@ class Subject:
             )
 
     def fresh_part(self, flow: Flow) -> Flow:
-        """From the first step on whose weights are drawn: what comes before it is given."""
+        """The steps from the first one whose weights are drawn: what comes before it is given."""
         held, whole = self._source.held, self._source.shared_copy
         drawn = () if whole is None else (name for name, _ in whole.named_parameters() if name not in held)
         fresh = {name.rpartition(".")[0] for name in drawn}
@@ -521,5 +521,5 @@ def _is_from(kind: type, packages: tuple[str, ...]) -> bool:
 
 
 def _is_own(name: str) -> bool:
-    """Not `_` and `_12` of a notebook, nor what a test's assertions are rewritten to."""
+    """Whether a name is the user's own: not `_12` of a notebook, nor what a test's assertions are rewritten to."""
     return name.isidentifier() and not name.startswith("_")

@@ -52,7 +52,7 @@ class CurveDifference(Record):
 
     @property
     def se(self) -> Array:
-        """Of the difference; what one network's error would be is not known, and left out."""
+        """The standard error of the difference; what one network's would be is not known, and left out."""
         return np.hypot(np.nan_to_num(self.predicted_se), np.nan_to_num(self.trained_se))
 
     @property
@@ -96,7 +96,7 @@ class AbsorptionRatio(Record):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of the ratio."""
+        """The interval of the ratio."""
         return self.low, self.high
 
 

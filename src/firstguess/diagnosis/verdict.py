@@ -70,8 +70,8 @@ class Verdict:
 
 
 def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
-    """By the guesses, unless ties or NaN decide: the word for the γ whose distribution has the average largest fraction
-    seen.
+    """The verdict by the guesses, unless ties or NaN decide: the word for the γ whose distribution has the average
+    largest share that was seen.
 
     γ of the output explains the guesses, and is given next to that of the guesses; where it has another word, `why`
     says so. Where an instance had to be followed by a guess (`ASSUMED`), or one initialization was drawn, there is no

@@ -146,7 +146,7 @@ def not_gaussian(shapes: Sequence[LayerShape]) -> list[Finding]:
 
 
 def table(shapes: Sequence[LayerShape], width: int) -> list[str]:
-    """For a printed page: numbers with errors by layer; the middle of long networks is left out."""
+    """The table of a printed page: numbers with errors by layer; the middle of long networks is left out."""
     if not shapes:
         return []
     width = max(width, len("pre-activation"))

@@ -171,7 +171,7 @@ def members_with_logits(points: int, classes: int) -> int:
 
 
 def tokens_with_logits(points: int, classes: int) -> int:
-    """Of how many tokens, the first ones, a language model's logits are kept, for each of eight members.
+    """How many tokens, the first ones, a language model's logits are kept of, for each of eight members.
 
     >>> tokens_with_logits(512, 1000), tokens_with_logits(512, 32_000)
     (131, 4)

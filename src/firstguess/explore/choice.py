@@ -78,7 +78,7 @@ class Choice:
         return build[self.kind](**self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
-        """Of the builder: what differs from its defaults, and the depth."""
+        """The arguments of the builder that differ from its defaults, and the depth."""
         if self.kind == "transformer":
             return {"style": self.style, "depth": self.depth, "classes": self.classes}
         given: dict[str, Any] = {"depth": self.depth, "activation": self.activation, "weight_var": self.weight_var}
@@ -127,7 +127,7 @@ class Choice:
 
     @classmethod
     def of(cls, query: str | dict[str, Any]) -> Choice:
-        """From a link; InvalidInput where it names what there is not."""
+        """Read a link; InvalidInput where it names what there is not."""
         given = dict(parse_qsl(query)) if isinstance(query, str) else query
         start, known = cls(), {field.name for field in fields(cls)}
         return replace(start, **{name: _read(name, given[name], start) for name in given if name in known})
@@ -252,7 +252,7 @@ def see(choice: Choice, *, whole: bool = True) -> ExploredNetwork:
 
 
 def _with_absorption(seen: ExploredNetwork) -> ExploredNetwork:
-    """With the time that the bias lasts, or why it is not known."""
+    """Add the time that the bias lasts, or why it is not known."""
     p = seen.prediction
     try:
         if not _slow(p.network):
@@ -267,7 +267,7 @@ def _with_absorption(seen: ExploredNetwork) -> ExploredNetwork:
 
 
 def with_the_rest(seen: ExploredNetwork) -> ExploredNetwork:
-    """With what was put off."""
+    """Add what was put off."""
     if not seen.later:
         return seen
     inputs = seen.choice.inputs

@@ -1,4 +1,4 @@
-"""On demand: the network of the page on real data, predicted and measured; and what known changes make of it."""
+"""The network of the page on real data, on demand: predicted and measured; and what known changes make of it."""
 
 from __future__ import annotations
 

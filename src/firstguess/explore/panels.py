@@ -51,7 +51,7 @@ class AxisScale:
         return cls(10.0 ** (a - more), 10.0 ** (b + more), True)
 
     def __call__(self, value: float) -> float:
-        """From 0 to 1, and no further."""
+        """The place on the axis, from 0 to 1 and no further."""
         if self.log:
             if value <= 0.0:
                 return 0.0
@@ -152,7 +152,7 @@ class SvgChart:
                     return
 
     def bar(self, x: float, y: float, half: float, colour: str = BLUE, *, name: str = "") -> None:
-        """From the bottom to y."""
+        """Draw a bar from the bottom to y."""
         (left, top), (right, floor) = self.at(x - half, y), self.at(x + half, self.y.low)
         self.marks.append(
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{max(floor - top, 0):.1f}" '
@@ -178,7 +178,7 @@ class SvgChart:
         )
 
     def words(self, px: float, py: float, text: str, *, anchor: str = "start", colour: str = "currentColor") -> None:
-        """At a pixel."""
+        """Write words at a pixel."""
         where = f'x="{px:.1f}" y="{py:.1f}" font-size="12" text-anchor="{anchor}"'
         halo = 'style="paint-order:stroke;stroke:var(--background);stroke-width:3px"'  # legible across a line
         self.marks.append(f'<text {where} fill="{colour}" {halo}>{escape(text)}</text>')
@@ -276,7 +276,7 @@ def presets() -> str:
 
 
 def link(query: str) -> str:
-    """To the state that is shown."""
+    """A link to the state that is shown."""
     return f'<a id="fg-link" class="fg-share" href="?{escape(query)}">Share this state</a>'
 
 
@@ -516,7 +516,7 @@ def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = 
 
 
 def no_phases(why: str, rest: str = "") -> str:
-    """In place of the diagram; `rest`: next to it."""
+    """What stands in place of the diagram; `rest`: next to it."""
     return f'{STYLE}<section id="fg-phases" class="fg-page">{_unknown("Phase diagram", why)}{rest}</section>'
 
 

@@ -267,7 +267,7 @@ def _tilted(k: Array, kappa: Array, heads: Heads, sides: tuple[Array, Array] | N
 
 
 def _summed(x: Array, causal: bool, sides: tuple[Array, Array] | None) -> Array:
-    """Over both windows of every two tokens."""
+    """Sum over both windows of every two tokens."""
     if sides is not None:  # by products: differences of cumulative sums would lose small weights
         return sides[0] @ x @ sides[1]
     if not causal:

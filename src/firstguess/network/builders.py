@@ -130,7 +130,7 @@ def _around(phi: Layer, norm: str | Layer | None, placement: Placement) -> list[
 
 
 def _activate(what: str | Activation | Function) -> Layer:
-    """By name, with its parameters where it has some: "leaky_relu(0.2)", "centered(relu)"."""
+    """Make an activation by its name, with parameters where it has some: "leaky_relu(0.2)", "centered(relu)"."""
     if not (isinstance(what, str) and "(" in what):
         return Activate(registry.activation(what))
     layers = parse_layers(what)

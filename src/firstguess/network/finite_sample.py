@@ -149,7 +149,7 @@ class PointSample:
         return covariance
 
     def weighted(self, weight_var: float, bias_var: float, nodes: int, init: str) -> PointSample:
-        """After random weights and biases, of `nodes` units."""
+        """The sample after random weights and biases, of `nodes` units."""
         return PointSample(self.rng, self.width, self.signal, sums=RandomSums(self, weight_var, bias_var, nodes, init))
 
     def with_values(self, values: Values) -> PointSample:
@@ -165,7 +165,7 @@ class PointSample:
         return replace(self, sums=replace(self.sums, before=before))
 
     def sizes(self) -> tuple[Array, Array]:
-        """Of every network: the mean square of a point, and the mean overlap of two; one that is 0 has none."""
+        """The mean square of a point in every network, and the mean overlap of two; one that is 0 has none."""
         first = self.sums.before if self.sums is not None else self
         if self.points <= _FEW or first.fan_in == math.inf:
             return np.einsum("raa->r", self.covariance) / self.points, self.overlaps.mean(axis=1)

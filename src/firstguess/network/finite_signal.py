@@ -74,7 +74,7 @@ class AtZero(NamedTuple):
 
 
 class At(NamedTuple):
-    """At one c: C', C'', s, B, and s₄, the covariance that the overlaps of two disjoint pairs get from their units."""
+    """Numbers at one c: C', C'', s, B, and s₄, the covariance that units give to overlaps of disjoint pairs."""
 
     slope: float
     curve: float
@@ -85,7 +85,7 @@ class At(NamedTuple):
 
 @lru_cache(maxsize=64)
 def at_zero(distribution: UnitDistribution) -> AtZero:
-    """By Hermite coefficients: x = Σ a_k h_k, x² = Σ b_k h_k, x³ = Σ d_k h_k; then C = Σ a_k² c^k and so on."""
+    """Values at 0 by Hermite coefficients: x = Σ a_k h_k, x² = Σ b_k h_k, x³ = Σ d_k h_k; then C = Σ a_k² c^k, …"""
     if distribution.phi is None:
         return AtZero(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -4.0 + 2.0, -0.5, 0.0, 0.0, 3.0)
     z, w = gaussian.rule(_features(distribution.phi, math.sqrt(distribution.q)))
@@ -355,7 +355,7 @@ class FiniteSignal:
         )
 
     def weighted(self, after: Signal, bias_var: float, nodes: float) -> FiniteSignal:
-        """After Gaussian weights, which sum over all nodes; `after` is the closed form there for the mean overlap."""
+        """The signal after Gaussian weights, which sum over all units; `after`: the closed form of the mean overlap."""
         self._check(bias_var)
         pulls, sizes = self.pulls, 0.0 if self.fixed else self.sizes + 2.0 / self.nodes
         if self.over_points:

@@ -225,7 +225,7 @@ class Layer:
         self._refuse("a rule for sizes")
 
     def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], ...]:
-        """For every path the shapes before its layers, and after the last one."""
+        """The shapes of every path: those before its layers, and after the last one."""
         if self.paths:
             self._refuse("sizes within its paths")
         return ()
@@ -255,7 +255,7 @@ class Layer:
         self._refuse("a meaning on sampled nodes")
 
     def control_variates(self, points: Points, k: Array, t: Array | None) -> ControlVariates:
-        """For a layer that mixes points: the control variates after it, their covariance (in place) and tangent."""
+        """The control variates after a layer that mixes points, their covariance (in place) and tangent."""
         self._refuse("twins of sampled nodes")
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:

@@ -221,7 +221,7 @@ class UnitNorm(Layer):
         return over_units(place.before.images, groups, center=self.centre, eps=self.eps, divide=self.divide)
 
     def groups_of(self, before: Shape) -> int:
-        """Into how many groups it parts the units (channels) before it."""
+        """How many groups it parts the units (channels) before it into."""
         return 1
 
     def source(self, at: SourceWriter) -> str:

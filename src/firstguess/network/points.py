@@ -202,7 +202,7 @@ class Tile:
         return float(left @ np.dot(self._entries, right.astype(self._entries.dtype)))
 
     def fill_diagonal(self, q: Array) -> None:
-        """For a block on the diagonal, whose own entries are known better than arccos near c = 1 can give them."""
+        """Fill the diagonal of a block, whose own entries are known better than arccos near c = 1 can give them."""
         if self._factors is not None:
             scale = self._factors[0] * self._factors[1]
             q = np.divide(q, scale, out=np.zeros_like(q), where=scale > 0.0)  # a point without signal stays one

@@ -66,13 +66,13 @@ class UnitPool(Layer):
         return same_map(run)
 
     def point_sample(self, sample: PointSample) -> PointSample:
-        """Of units side by side."""
+        """Pool units side by side."""
         x = sample.values
         self.shape(Shape(x.shape[2], drawn=True), None)
         return sample.with_values(getattr(x.reshape(*x.shape[:2], -1, self.size), self.reduce)(axis=3))
 
     def tensors(self, place: Place) -> Local:
-        """Over K consecutive units; on images over k×k positions, K = k²."""
+        """A pool over K consecutive units; on images over k×k positions, K = k²."""
         import torch
         import torch.nn.functional as F
 

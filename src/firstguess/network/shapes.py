@@ -89,7 +89,7 @@ class Shape:
         return self.grid is not None and not self.grid.flat and not self.grid.apart
 
     def pooled(self, kind: str, size: int, *, stride: int | None = None, padding: int = 0) -> Shape:
-        """After a pool: of `size` units side by side where there are no positions, else of k×k = size of them."""
+        """The shape after a pool of `size` units where there are no positions, else of k×k = size of them."""
         if self.grid is None or self.grid.flat or self.grid.apart:
             return self._pooled_nodes(kind, size)
         side = math.isqrt(size)

@@ -238,7 +238,7 @@ class _Walk:
         return ["object", *self._reduced(value, inside)]
 
     def _reduced(self, value: Any, inside: tuple[int, ...]) -> list[Any]:
-        """As pickle would take it apart, but the same in every process."""
+        """What pickle would take it apart into, but the same in every process."""
         try:
             parts = value.__reduce_ex__(4)
             if isinstance(parts, str):
@@ -302,7 +302,7 @@ class _Walk:
 
 
 def _mapping(value: Mapping[Any, Any], of: Any) -> Any:
-    """By name, in any order; a name that is not a text is told apart from one that is."""
+    """A mapping by name, in any order; a name that is not a text is told apart from one that is."""
     pairs = [
         [k if type(k) is str else ["key", str(k) if of is None else of(k)], v if of is None else of(v)]
         for k, v in value.items()

@@ -95,7 +95,7 @@ class Drive:
         self._size = 1  # jobs a call: as many as they are small
 
     def run_in(self, pool: Callable[[], Pool]) -> Ran:
-        """Until nothing is left to do; the pool is made when there is a first job, and closed whatever happens."""
+        """Run until nothing is left to do; the pool is made when there is a first job, and closed whatever happens."""
         made: Pool | None = None
         flying = 0
         try:

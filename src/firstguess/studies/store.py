@@ -213,7 +213,7 @@ def _column(values: list[Any]) -> Any:
 
 
 def _list_type(values: list[Any]) -> Any:
-    """For arrays as lists: the least that holds them all, since some may be whole numbers and others not."""
+    """The list type for arrays: the least that holds them all, since some may be whole numbers and others not."""
     import pyarrow as pa
 
     arrays = [np.asarray(value) for value in values if value is not None and np.size(value)]
@@ -243,7 +243,7 @@ _BY = "firstguess "  # before the two columns of a batch that are not of its res
 
 
 def _place(key: str) -> str:
-    """In one of 256 folders: a million files in one are slow to list."""
+    """A file in one of 256 folders: a million files in one are slow to list."""
     return f"{key[:2]}/{key}"
 
 

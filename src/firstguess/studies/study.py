@@ -193,7 +193,7 @@ def equal(given: Any) -> Any:
 
 
 def digest(given: Any) -> str:
-    """Of all configurations: of a grid by its axes, so that a million take no time."""
+    """The digest of all configurations: of a grid by its axes, so that a million take no time."""
     return address(identity(given.axes)) if isinstance(given, Grid) else address(identity(given))
 
 

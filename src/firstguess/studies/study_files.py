@@ -164,7 +164,7 @@ def _with(table: Any, known: dict[str, Any]) -> Any:
 
 
 def _write(path: Path, table: Any) -> None:
-    """So that a million rows open at once: numbers as they are in memory, only words that repeat by their number."""
+    """Write for opening at once: numbers as they are in memory, only words that repeat by their number."""
     words = [field.name for field in table.schema if str(field.type) == "string" and field.name != TASK]
     write_whole(path, table, compression="none", use_dictionary=words or False)
 

@@ -34,7 +34,7 @@ _SHIFTS = np.linspace(-6.0, 6.0, 241)  # b that are looked at
 
 
 class Averages(NamedTuple):
-    """Of φ(ax + b): E φ, E φ², a² E φ'², and by parts, so that kinks count, a² E φφ'' and a² E φ''."""
+    """Averages of φ(ax + b): E φ, E φ², a² E φ'², and by parts, so that kinks count, a² E φφ'' and a² E φ''."""
 
     mean: float
     square: float
@@ -54,7 +54,7 @@ class Shifted(NamedTuple):
 
 @lru_cache(maxsize=20_000)
 def averages(phi: Activation, a: float, b: float = 0.0) -> Averages:
-    """By quadrature.
+    """The averages by quadrature.
 
     >>> from firstguess.network.activations import registry
     >>> round(averages(registry.activation("relu"), 1.0).slope, 12)
@@ -272,7 +272,7 @@ def _around(psi: Shifted) -> Callable[[Layer], Iterable[Layer]]:
 
 
 class SlopeFamily(Family):
-    """Of a leaky ReLU, 1 being linear and −1 the absolute value: σw² = 2χ/(1+α²), theory.md (33)."""
+    """The family of a leaky ReLU, 1 being linear and −1 the absolute value: σw² = 2χ/(1+α²), theory.md (33)."""
 
     name = "slope"
     ends = (1.0, -1.0)
@@ -350,7 +350,7 @@ class VarianceFamily(Family):
 
     @property
     def span(self) -> tuple[float, float]:
-        """As far as biases have a variance of at least 0 and q is stable."""
+        """The range in which biases have a variance of at least 0 and q is stable."""
         fine = [q for q in np.geomspace(1e-6, 1e3, 120) if self._fine(float(q))]
         if not fine:
             raise NotCovered(
@@ -388,7 +388,7 @@ class AffineFamily(Family):
 
     @property
     def span(self) -> tuple[float, float]:
-        """From nearly linear on, as far as there is a stable b."""
+        """The range from nearly linear on, as far as there is a stable b."""
         fine = scales(self.phi, self.growth)
         if len(fine) < 2:
             raise self._unstable('knob="slope" with a ReLU, or knob="branch_scale" in residual blocks')

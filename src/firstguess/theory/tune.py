@@ -44,7 +44,7 @@ class Stand:
 
 
 def stand(p: Prediction) -> Stand:
-    """Of a prediction in closed form.
+    """The position of a prediction in closed form.
 
     >>> at = stand(predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"))
     >>> print(f"{at.gamma:.4f} {at.gradients:.4f} {at.nonlinearity:.4f}")

@@ -78,7 +78,7 @@ def _badge(w: WatchedTraining) -> tuple[str, str]:
 
 
 def _title(w: WatchedTraining) -> str:
-    """Of the chart: what the headline has not said yet."""
+    """A title of the chart: what the headline has not said yet."""
     fine = [i for i, look in enumerate(w.looks) if not look.lost]
     a, b, c = fine[0], fine[-1], w.favourite
     first, last = (percent(float(w.shares[at, c])) for at in (a, b))

@@ -391,7 +391,7 @@ def _finite(found: dict[str, float]) -> dict[str, float]:
 
 
 def _wait_for(model: nn.Module) -> None:
-    """Until a device is done with what training has asked of it: its time is not that of the look."""
+    """Wait until a device is done with what training has asked of it: its time is not that of the look."""
     kinds = {p.device.type for p in model.parameters()}
     if "cuda" in kinds:
         torch.cuda.synchronize()

@@ -50,7 +50,7 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """Of the training's own time."""
+        """The share of the training's own time."""
         return self.seconds / self.training if self.training > 0 else math.nan
 
     def __str__(self) -> str:
@@ -347,7 +347,7 @@ class WatchedTraining(Followed, Record, Shown):
         return f", but a class had more again at {more} {listed} (up to {percent(top.largest)}, {who})"
 
     def name(self, c: int) -> str:
-        """Of a class."""
+        """The name of a class."""
         return self.names[c] if c < len(self.names) else f"class {c}"
 
     # -- In words ------------------------------------------------------------------------------------------------------
@@ -521,7 +521,7 @@ def predicted(w: WatchedTraining) -> str:
 
 
 def warning(w: WatchedTraining, step: int) -> str:
-    """Of an evaluation before absorption."""
+    """The warning of an evaluation before absorption."""
     now = next(look for look in reversed(w.looks) if not look.lost)
     even = "" if w.labels is not None else "; no labels were given, so classes are taken for even"
     again = math.isfinite(w.absorbed_at)

@@ -104,7 +104,7 @@ def _saved(node: Any, *names: str, otherwise: float) -> float:
 
 
 class Answers:
-    """Of a loss that outputs of `shape` are given to, with labels `y`."""
+    """What a loss answers that outputs of `shape` are given to, with labels `y`."""
 
     def __init__(self, loss: Callable[[Tensor, Tensor], Tensor], like: Tensor, y: Tensor, seed: int = 0) -> None:
         self._loss, self.y, self.shape, self._like = loss, y, tuple(like.shape), like.detach()
@@ -157,7 +157,7 @@ class Answers:
 
     @cached_property
     def axis(self) -> int:
-        """Of the classes."""
+        """The axis of the classes."""
         if len(self.shape) < 2:
             return 0
         if (found := self.softmax_axis) is not None:
@@ -227,7 +227,7 @@ class Answers:
         return wrong / tried if tried > 3 else math.nan
 
     def _same_with(self, moved: Tensor, order: Tensor) -> bool:
-        """By the gradient, which sees what large targets hide in the value."""
+        """Whether it is the same by the gradient, which sees what large targets hide in the value."""
         g, other = self.gradient(self._point), self.gradient(moved)
         return g is not None and other is not None and _near(other, g[order])
 

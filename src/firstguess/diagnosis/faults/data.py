@@ -44,7 +44,7 @@ _LOSS = 1.5  # times log M: what is large but no pixels must do harm
 
 
 def unscaled(seen: Seen) -> Fault | None:
-    """By what reaches the first layer with weights: a model that divides by 255, or normalizes first, is fine."""
+    """Find inputs unscaled at the first weights: a model that divides by 255, or normalizes first, is fine."""
     given = seen.examination.given
     if not given.rms > _LARGE or "identical inputs" in seen.found:
         return None

@@ -70,7 +70,7 @@ class Probe:
     _a_step: float = 0.0
 
     def run(self, factor: float, *, decay: bool = True, seed: int = 0, steps: int = STEPS, own: bool = False) -> Run:
-        """At `factor` times the user's rate; without weight decay if not `decay`; from the `own` weights if so."""
+        """Train a copy at `factor` times the rate; with weight decay if `decay`, from the `own` weights if so."""
         key = (factor, decay, seed, steps, own)
         if key not in self._runs:
             if self._a_step * steps > self.patient.left:
@@ -192,7 +192,7 @@ class Doctor:
 
     @cached_property
     def answers(self) -> Answers:
-        """Of the user's loss."""
+        """The answers of the user's loss."""
         if self.patient.loss is None:
             raise NotApplicable("")
         found = Answers(self.patient.loss_of, self.out, self.patient.labels, self.patient.seed)
@@ -202,12 +202,12 @@ class Doctor:
 
     @cached_property
     def training(self) -> Answers:
-        """Of the loss that it is trained with, which may be one that goes with outputs and labels."""
+        """The answers of the loss that it is trained with, which may be one that goes with outputs and labels."""
         return Answers(self.patient.loss_of, self.out, self.patient.labels, self.patient.seed)
 
     @cached_property
     def loss(self) -> float:
-        """Of the model as it is."""
+        """The loss of the model as it is."""
         return self.training.value(self.out.detach())
 
     @cached_property
@@ -241,5 +241,5 @@ class Doctor:
 
     @cached_property
     def weights(self) -> dict[str, nn.Parameter]:
-        """Of the model as it is: what multiplies, by name."""
+        """The weights of the model as it is: what multiplies, by name."""
         return {name: w for name, w in self.patient.given.named_parameters() if w.ndim > 1 and w.is_floating_point()}

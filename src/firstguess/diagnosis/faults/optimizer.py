@@ -200,7 +200,7 @@ def _too_high(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
 
 
 def _edge(seen: Seen, probe: Probe) -> str:
-    """For plain descent, how far the rate is beyond the edge of stability."""
+    """How far the rate is beyond the edge of stability, for plain descent."""
     example, rate = seen.doctor.patient.example, seen.doctor.patient.rate
     if not isinstance(example, optim.SGD):
         return ""

@@ -255,7 +255,7 @@ class Optimizing:
     make: Callable[[nn.Module], optim.Optimizer]
 
     def at(self, model: nn.Module, factor: float = 1.0, decay: bool = True) -> optim.Optimizer:
-        """With its rates times `factor`."""
+        """The optimizer with its rates times `factor`."""
         found = self.make(model)
         for group in found.param_groups:
             group["lr"] = factor * max(float(group["lr"]), float(group.get("initial_lr", 0.0)))

@@ -167,7 +167,7 @@ _STUCK = 0.02  # of the way to the best loss
 
 
 def dead_layer(seen: Seen) -> Iterator[Fault]:
-    """On a copy of the model as it is: weights whose gradient is exactly 0, or none, now and after each of three
+    """Find, on a copy of the model as it is, weights whose gradient is exactly 0, or none, now and after each of three
     steps; gradients that are NaN; units that are copies of each other."""
     doctor = seen.doctor
     if doctor.learned or not doctor.training.depends:
@@ -300,8 +300,7 @@ def _copies(w: torch.Tensor) -> bool:
 
 
 def vanishing_gradients(seen: Seen) -> Fault | None:
-    """Of a re-initialized copy, or of the model as it is, the first layer's gradient is next to nothing, and it learns
-    a constant only."""
+    """Find a first layer with next to no gradient, re-initialized or as it is, where only a constant is learned."""
     doctor = seen.doctor
     found = {"vanishing logits", "gradients explode"} & set(seen.found)
     if doctor.patient.optimizer is None or doctor.learned or found:

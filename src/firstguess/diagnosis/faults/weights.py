@@ -17,7 +17,7 @@ _LARGE, _SIZE, _SMALL = (
 
 
 def absurd(seen: Seen) -> Fault | None:
-    """By their values alone."""
+    """Find absurd weights by their values alone."""
     model = seen.doctor.patient.given
     found = absurd_weights(model)
     count = sum(1 for _ in model.parameters())

@@ -106,7 +106,7 @@ def centred_head(case: Case) -> Iterator[Variant]:
 
 
 def repaired_head(case: Case) -> Iterator[Variant]:
-    """For a zero head, one with weights; for large logits, a smaller scale."""
+    """Give a zero head weights, or large logits a smaller scale."""
     m = case.measurement
     zero = next((f for f in m.findings if f.kind == FindingKind.ZERO_HEAD), None)
     example = case.example()

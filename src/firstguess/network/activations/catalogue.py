@@ -21,7 +21,7 @@ def _erf_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Arr
 
 
 def _gelu_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    """By Stein's lemma twice: P(q_a q_b − r² + r²s) + r(¼ + arcsin(r/√(·))/2π), P = 1/(2π√D), s = Σ 1/(1+q)."""
+    """Stein's lemma, twice: P(q_a q_b − r² + r²s) + r(¼ + arcsin(r/√(·))/2π), P = 1/(2π√D), s = Σ 1/(1+q)."""
     product = (1.0 + qa) * (1.0 + qb)
     d = product - k * k
     p = 1.0 / (2.0 * math.pi * np.sqrt(d))

@@ -192,7 +192,7 @@ class BatchNorm(Layer):
         return before.normed_over_points(after)
 
     def point_sample(self, sample: PointSample) -> PointSample:
-        """Over the points, which then are a whole batch, or several."""
+        """Normalize over the points, which then are a whole batch, or several."""
         self._check_last(self.batch or sample.points, sample.points)
         return sample.with_values(by_unit(sample.values, over_batches(self.batch, leave_one_out=self._leaves_one_out)))
 
@@ -218,15 +218,15 @@ class BatchNorm(Layer):
         return True
 
     def need(self, points: Points, k: Array) -> Need:
-        """Of the batches: the least number of effective directions, and the least share of the variance left."""
+        """The batches' least number of effective directions, and the least share of the variance left."""
         return Need(*effective(k, self._rows(points)), always=self.estimator == "leave_one_out")
 
     def exact(self, rest: Sequence[Layer]) -> bool:
-        """Over all data, with nothing bent after it: `base.gaussian`."""
+        """The exact map over all data, with nothing bent after it: `base.gaussian`."""
         return self == BatchNorm() and all(x.affine for x in rest)
 
     def jointly(self, rest: Sequence[Layer]) -> Joint | None:
-        """Over all data, and a piecewise linear activation: without sampling (`base.gaussian`)."""
+        """The map over all data, and of a piecewise linear activation: without sampling (`base.gaussian`)."""
         if self != BatchNorm() or len(rest) != 1 or (slopes := rest[0].leaky_slopes) is None:
             return None
 
@@ -251,7 +251,7 @@ class BatchNorm(Layer):
             yield f"batchnorm: batches of {self.batch}, {self.estimator.replace('_', '-')} estimator"
 
     def tensors(self, place: Place) -> Local | OverData:
-        """Over the whole data set, or over consecutive batches; a last, shorter one is normalized by itself."""
+        """An operation over the data set, or over consecutive batches; a last, shorter one is normalized by itself."""
         from firstguess.network.torch_ops import standardize
 
         usual = self.estimator == "usual"
@@ -428,7 +428,7 @@ class BatchCenter(Layer):
         return same_map(centred)
 
     def point_sample(self, sample: PointSample) -> PointSample:
-        """Over the points, which then are a whole batch, or several."""
+        """Normalize over the points, which then are a whole batch, or several."""
         self._check_last(sample.points)
         x = sample.values.copy()
         size = self._size(sample.points)
@@ -449,7 +449,7 @@ class BatchCenter(Layer):
         yield f"batchcenter: means over {over}"
 
     def tensors(self, place: Place) -> Local | OverData:
-        """Over the whole data set, or over consecutive batches; a last, shorter one is centred by itself."""
+        """An operation over the data set, or over consecutive batches; a last, shorter one is centred by itself."""
         size, points, images = self.batch or place.batch, place.points, place.before.images
         if size is None or (points is not None and size >= points):
             return OverData(_mean_of_images if images else _mean_of_nodes, lambda x, terms: x.sub_(terms[0]))

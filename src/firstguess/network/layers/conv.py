@@ -109,7 +109,7 @@ class Conv(Layer):
         return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="a conv"), step)
 
     def _shifts(self, before: int, after: int) -> list[tuple[slice, slice]]:
-        """For every place in a window: which outputs see the image there, and where. Outside of it are zeros."""
+        """Which outputs see the image at every place in a window, and where. Outside of it are zeros."""
         found: list[tuple[slice, slice]] = []
         for place in range(self.kernel):
             first = max(0, -((place - self.padding) // self.stride))  # the least h with stride·h + place − padding ≥ 0

@@ -171,7 +171,7 @@ class Patches(Layer):
         check_weights(self.weight_var, self.bias_var, "patches")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
-        """On images one token a patch; tokens are patches already."""
+        """One token per patch of an image; tokens are patches already."""
         if before.grid is None or before.grid.apart:
             return Shape(self.width or units, before.grid, before.drawn)
         if not before.images:

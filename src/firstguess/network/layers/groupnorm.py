@@ -285,7 +285,7 @@ class InstanceNorm(Layer):
         return not grid.flat
 
     def need(self, points: Points, k: Array) -> Need:
-        """Of the images: the least number of effective directions, and the least share of the variance left."""
+        """The images' least number of effective directions, and the least share of the variance left."""
         return Need(*effective(k, points.grid.places), of="instancenorm", over="positions")
 
     def tensors(self, place: Place) -> Local:

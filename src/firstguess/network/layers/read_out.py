@@ -150,7 +150,7 @@ class Unembed(Layer):
         return Shape(units, before.grid, before.drawn)
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
-        """Of a class's logits at all tokens; what ties add is for `theory/language.py`, which draws them."""
+        """The covariance of a class's logits at all tokens; what ties add is drawn by `theory/language.py`."""
         return random_sum_map(self, points, self.weight_var, 0.0, "a language-model head")
 
     assumptions = nothing_assumed

@@ -290,7 +290,7 @@ def _points(points: int | None) -> str:
 def support_chart(
     prediction: Prediction | None, measured: Any = None, *, title: str | None = None, narrow: bool = False
 ) -> theme.Chart:
-    """From even guessing to the measured effective support, one reason after the other: theory.md §13.
+    """A chart from even guessing to the measured effective support, one reason after the other: theory.md §13.
 
     `measured`: a `Measurement` of as many positions as were predicted; with other numbers it is left out.
     """

@@ -160,7 +160,7 @@ def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) ->
 
 
 def _places(series: Sequence[Series], labels: list[str]) -> dict[str, tuple[float, float]]:
-    """For series that coincide: pixels that each one's points step aside, and what its line is broader by."""
+    """Places of series that coincide: pixels that each one's points step aside, and what its line is broader by."""
     dotted = [label for label in labels if any(s.label == label and s.mark in ("points", "both") for s in series)]
     lined = [label for label in labels if any(s.label == label and s.mark != "points" for s in series)]
     return {

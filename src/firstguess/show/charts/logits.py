@@ -172,7 +172,7 @@ def _plane(view: View, logits: Logits, reach: float) -> list[alt.Chart]:
 
 
 def _center(view: View, plane: dict[str, Any]) -> list[alt.Chart]:
-    """From the boundary to the cloud's center, the shortest way."""
+    """The shortest way from the boundary to the cloud's center."""
     base = alt.Chart(theme.data([{"x": 0.0, "y": 0.0}, {"x": -view.center, "y": view.center}])).encode(**plane)
     lines = [base.mark_line(color="white", strokeWidth=5), base.mark_line(color=theme.INK, strokeWidth=2.2)]
     return [*lines, *_cross(view, plane)]
@@ -412,7 +412,7 @@ def _curve(steps: list[int], values: NDArray[np.float64], chosen: list[int], wor
 
 
 def _logits_film_title(steps: list[int], shift: NDArray[np.float64], turn: NDArray[np.float64] | None) -> str:
-    """When half of the way is gone, first there and first here: which comes first is what was found."""
+    """A title that says when half of the way is gone, there and here: which comes first is what was found."""
     near = next((s for s, v in zip(steps, shift, strict=True) if abs(v) <= _HALF * abs(shift[0])), None)
     gone = (
         f"the cloud is half-way to the boundary by step {theme.spaced(near)}"

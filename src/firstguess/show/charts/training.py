@@ -225,7 +225,7 @@ def _rows(name: str, family: Mapping[int, Absorption], low: float, top: float) -
 
 
 def _absorption_title(times: Times) -> str:
-    """Of one family its first and last depth; of several who needs longest at the greatest depth that all have."""
+    """A title: one family's first and last depth; of several who needs longest at the greatest depth that all have."""
     if len(times) == 1:
         name, family = next(iter(times.items()))
         first, last = min(family), max(family)

@@ -122,7 +122,7 @@ def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _correlation_title(d: Diagnosis) -> str:
-    """From where to where, which no other place says."""
+    """A title that says from where to where, which no other place says."""
     m = d.measurement
     known = [] if m is None else [x.correlation for x in m.layers if math.isfinite(x.correlation)]
     data = next((c.after for c in d.causes if c.kind == "data"), math.nan)
@@ -320,7 +320,7 @@ def _layers(d: Diagnosis) -> list[list[str]]:
 
 
 def _provenance(d: Diagnosis) -> list[list[str]]:
-    """With what this was made."""
+    """What this was made with."""
     rows = [["network", d.name], ["data", d.data_name]] if d.data_name else [["network", d.name]]
     for key, one in d.provenance.items():
         if key == "data" and isinstance(one, Mapping):

@@ -185,7 +185,7 @@ def _json(spec: dict[str, Any]) -> Markup:
 
 
 def sentence(text: str) -> str:
-    """With a capital and an end, and no line break between a word and its number."""
+    """A sentence with a capital and an end, and no line break between a word and its number."""
     text = text.strip()
     first = text[:1].upper() if text[:1].isascii() else text[:1]  # γ stays γ
     whole = unbroken(f"{first}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}")

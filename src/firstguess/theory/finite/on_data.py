@@ -164,7 +164,7 @@ _FINE = 20_001  # places at which the chance of one class is inverted
 
 @dataclass(frozen=True)
 class Shifts:
-    """By the overlap c of two inputs: the one at the output at infinite width, what width adds to it, the variance."""
+    """Shifts by the overlap c of two inputs: that of the outputs at infinite width, what width adds, the variance."""
 
     angles: Array  # arcsin c, dense at both ends
     wide: Array
@@ -217,7 +217,7 @@ def at_width(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> FiniteKernel:
-    """By expansion where one is known and its next order is small, else by Monte Carlo samples of the data."""
+    """The kernel by expansion where its next order is known and small, else by Monte Carlo samples of the data."""
     try:
         found, why = expanded_on_data(network, width, x, covariance), ""
     except NotCovered as error:
@@ -290,7 +290,7 @@ def _looked_up(values: Array, angles: Array) -> Array:
 
 
 def _table(found: Shifts, same: AgreementProbability) -> tuple[Array, Array]:
-    """At fine steps of arcsin c: what has to be added to an overlap, and its variance."""
+    """A table at fine steps of arcsin c: what has to be added to an overlap, and its variance."""
     table = np.linspace(-0.5 * math.pi, 0.5 * math.pi, _STEPS)
     wide, moved, variance = found.at(table)
     grid = np.sin(np.linspace(-0.5 * math.pi, 0.5 * math.pi, _FINE))

@@ -279,7 +279,7 @@ class _Tally:
         return self._mean / self.nodes
 
     def summaries(self) -> list[LayerReading]:
-        """Of all layers but the last."""
+        """The summaries of all layers but the last."""
         chunks = self._chunks
         pairs = max(self.images * (self.images - 1), 1)
         return [

@@ -163,7 +163,7 @@ def all_pairs(pending: Pending, budget: Budget) -> tuple[Array, Array | None]:
 
 
 def _flat(pending: Pending, budget: Budget) -> tuple[Array, Array | None, Array]:
-    """In place and on all cores, products of data in larger tiles than layers; the lower triangle is a mirror image."""
+    """Map in place on all cores, products of data in larger tiles than layers; the lower triangle is a mirror image."""
     if isinstance(pending.source, Gram):
         source = pending.source
         k = source.empty()
@@ -242,7 +242,7 @@ def _repeat(k: Array, grid: PositionGrid, points: slice) -> None:
 
 
 def _off_diagonal(totals: Array, layers: Sequence[Mapped], on_diagonal: slice | None) -> Array:
-    """From sums over a tile to sums over pairs of different points, mirror images included."""
+    """Turn sums over a tile into sums over pairs of different points, mirror images included."""
     if on_diagonal is None:
         return 2.0 * totals
     own = [mapped.after.q if mapped.after.real is None else mapped.after.q * mapped.after.real for mapped in layers]

@@ -185,7 +185,7 @@ def _of_stage(stage: Stage, weights: Array, biases: Array, lines: bool) -> Phase
         return np.array([[getattr(point, name) for point in row] for row in points])
 
     def line(what: str, excess: Callable[[FixedPoint], float]) -> Array:
-        """By the neighbouring points."""
+        """Interpolate by the neighbouring points."""
         found: list[float] = []
         for b, row in zip(biases, points, strict=True):
             try:

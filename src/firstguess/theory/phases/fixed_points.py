@@ -57,7 +57,7 @@ class FixedPoint(StoredRecord, Shown):
 
     @property
     def regime(self) -> Regime:
-        """Of an infinitely deep network: deeply biased iff c* = 1 (theory.md §5, MF Table 1)."""
+        """The regime of an infinitely deep network: deeply biased iff c* = 1 (theory.md §5, MF Table 1)."""
         return "deeply biased" if math.isinf(self.gamma) else "biased" if self.gamma >= 1.0 else "neutral"
 
     @property

@@ -217,7 +217,7 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
 
 
 class StageResult(NamedTuple):
-    """After a stage: log q', what part of the old mean square the shortcut keeps (a²), and what is added to it.
+    """The result of a stage: log q', what part of the old mean square the shortcut keeps (a²), and what is added to it.
 
     `correlation` maps are those of what is added: (1 − c_f)/(1 − c). Without a shortcut that is all there is.
     """

@@ -75,7 +75,7 @@ class TransformerPhases(StoredRecord, Shown):
 
     @property
     def phase(self) -> NDArray[np.str_]:
-        """In words: tokens all alike, attention on few tokens, both, or neither."""
+        """The phase in words: tokens all alike, attention on few tokens, both, or neither."""
         rank, entropy = self.similarity >= _ALIKE, self.beta >= self.condensed
         return np.array(["neither", "rank collapse", "entropy collapse", "both collapse"])[rank + 2 * entropy]
 

@@ -68,7 +68,7 @@ _SQUARES = (
 
 
 def of_expected_max(largest: FloatArray, classes: int, points: int, level: float = 0.95) -> Interval:
-    """Of the mean of max_c G_c over initializations, from those of two or more that do not all agree.
+    """An interval of the mean of max_c G_c over initializations, from those of two or more that do not all agree.
 
     >>> low, high = of_expected_max(np.array([1.0] * 45 + [0.87]), 10, 1000)
     >>> print(f"{low:.3f} {high:.3f}")
@@ -85,7 +85,7 @@ def of_expected_max(largest: FloatArray, classes: int, points: int, level: float
 
 
 def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
-    """Of the standard deviation of G over initializations, averaged over classes; None where classes differ.
+    """An interval of the standard deviation over initializations, averaged over classes; None where classes differ.
 
     T = Σ_rc (G_rc − mean_c)²/(R(1 − 1/M)) lies in [0, 1] with mean (1 − 1/R)·q, q = Var G/(its largest value). Besides
     the members' own variance T has that of the class means, q·χ²_{M−1}/((M − 1)R), which is all that is left of it
@@ -141,7 +141,7 @@ def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
 
 
 def _beta(largest: FloatArray, classes: int, points: int, level: float, *, free: bool) -> Interval:
-    """Of the mean of x = (max G − 1/M)/(1 − 1/M), in [0, 1]; by their own variance alone if `free`."""
+    """An interval of the mean of x = (max G − 1/M)/(1 − 1/M), in [0, 1]; by their own variance alone if `free`."""
     room = 1.0 - 1.0 / classes
     x = (largest - 1.0 / classes) / room
     inits, seen = len(x), float(x.mean())
@@ -195,7 +195,7 @@ _SIZE = 1.0 - 1.0 / math.sqrt(2.0)  # ∫ Φ(−x)² dx over ∫ Φ(−x) dx
 
 
 def _few_jumps(away: FloatArray, points: int, level: float) -> Interval | None:
-    """Of 1 − mean(away), where Σ away is small; None if these are not the jumps of the distribution."""
+    """An interval of 1 − mean(away), where Σ away is small; None if these are not the jumps of the distribution."""
     inits, total = len(away), float(away.sum())
     square = float(np.square(away).sum())
     half = 0.5 * total / inits
@@ -227,7 +227,7 @@ def _missed_above(mean: float, points: int, tail: float) -> float:
 
 @lru_cache(maxsize=1)
 def _transform() -> npt.NDArray[np.complex128]:
-    """Of the density of jumps Φ(−x) for x uniform over x > 0, without those of size 0."""
+    """The transform of the density of jumps Φ(−x) for x uniform over x > 0, without those of size 0."""
     x = np.linspace(0.0, 9.0, 20_001)
     at = cast(FloatArray, special.ndtr(-0.5 * (x[1:] + x[:-1]))) * _BINS
     first = np.floor(at).astype(np.int64)
@@ -254,7 +254,7 @@ def _table(rows: tuple[tuple[float, ...], ...], classes: int) -> FloatArray:
 
 
 def _variance(curve: FloatArray, mean: float, rest: float) -> float:
-    """Of one member by the distribution; `rest` is 1 − mean."""
+    """The variance of one member by the distribution; `rest` is 1 − mean."""
     return float(np.interp(mean, MEANS, curve)) * mean * mean * rest
 
 

@@ -1,4 +1,4 @@
-"""From the drift ratio γ to the guesses: the distribution of the fractions (G_1..G_M) of an untrained classifier."""
+"""The guesses that a drift ratio γ means: the distribution of the fractions (G_1..G_M) of an untrained classifier."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class Guesses(ClassShares):
         return gaussian_argmax.ndtr(self._curve().at(x)[0])
 
     def _cdf_error(self, at: FloatArray) -> FloatArray:
-        """For finite n that of the n = ∞ distribution that is mixed."""
+        """The error, for finite n that of the n = ∞ distribution that is mixed."""
         if self._atoms():
             return np.zeros_like(at)
         return self._curve().error_at(cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0))))

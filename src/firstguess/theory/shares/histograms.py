@@ -114,5 +114,5 @@ def of_largest(laws: Mapping[str, ClassShares], measured: EmpiricalGuesses) -> H
 
 
 def _density(inner: FloatArray, edges: FloatArray) -> FloatArray:
-    """Of bins whose first and last take all that is beyond them; `inner`: the cdf at the edges between bins."""
+    """The density of bins whose first and last take all beyond them; `inner`: the cdf at the edges between bins."""
     return np.diff(np.concatenate([[0.0], np.asarray(inner), [1.0]])) / np.diff(edges)

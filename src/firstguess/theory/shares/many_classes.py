@@ -50,7 +50,7 @@ class PairMoments(NamedTuple):
 
     @classmethod
     def of(cls, rows: Array) -> PairMoments:
-        """Of the averages of every network (`pair_moments`)."""
+        """The moments of the averages of every network (`pair_moments`)."""
         e, square, near, far, path, triangle = (float(v) for v in rows.mean(axis=0))
         along = near - far
         spread = square - 2.0 * near + far

@@ -82,7 +82,7 @@ class DrawnShares(ClassShares):
         return total[np.clip(k, -1, self.points) + 1]
 
     def _pdf(self, at: FloatArray) -> FloatArray:
-        """Of infinitely many points by a window of a quarter of a standard deviation."""
+        """The density, of infinitely many points by a window of a quarter of a standard deviation."""
         if self.points is not None:
             inside = (at >= 0.0) & (at <= 1.0)
             nearest = np.floor(np.clip(at, 0.0, 1.0) * self.points + 0.5).astype(int)
@@ -96,7 +96,7 @@ class DrawnShares(ClassShares):
         return np.minimum(np.searchsorted(np.cumsum(self._counts), at - 1e-12), self.points) / self.points
 
     def _cdf_error(self, at: FloatArray) -> FloatArray:
-        """Over networks: classes of one are not independent."""
+        """The error over networks: classes of one are not independent."""
         below = np.array([(self.shares <= v).mean(axis=1).std() for v in at.ravel()]).reshape(at.shape)
         return below / math.sqrt(len(self.shares))
 
@@ -229,7 +229,7 @@ class MixedGuesses(ClassShares):
         return self._mean(part.pdf(at) for part in self.parts)
 
     def _quantile(self, at: FloatArray) -> FloatArray:
-        """By halving, to 1e-12 or to a count."""
+        """Find the quantile by halving, to 1e-12 or to a count."""
         if self.drawn:
             return self.parts[0].quantile(at)
         each = np.array([np.atleast_1d(part.quantile(at)) for part in self.parts])

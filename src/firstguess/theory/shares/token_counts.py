@@ -191,7 +191,7 @@ class _Rows:
     vocabulary: int
 
     def winning(self, alpha: float | None) -> list[tuple[float, Array, Array]]:
-        """For kinds of rows: their weight, chances to win a position of a token, and how likely these chances are."""
+        """Kinds of rows: their weight, chances to win a position of a token, and how likely these chances are."""
         z, density = self._projections()
         noise, noisy = _normal(_WITHIN) if self.own > 0.0 else (np.zeros(1), np.ones(1))
         kinds = self._kinds()

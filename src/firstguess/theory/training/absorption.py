@@ -177,7 +177,7 @@ _STEPS = np.array([0.0, _H, -_H, 2 * _H, -2 * _H])  # by which the overlap of in
 
 @dataclass(frozen=True)
 class Tangent:
-    """Of i.i.d. inputs: the outputs' covariance and tangent kernel, of a point with itself and of two points.
+    """The outputs' covariance and tangent kernel of i.i.d. inputs, of a point with itself and of two points.
 
     `signal` is θ'_off, the derivative of θ_off by the overlap of two inputs (by component).
     """
@@ -324,7 +324,7 @@ def _check_level(level: float, classes: int) -> None:
 
 
 def _discrete(rate: float, classes: int, kappa: float) -> float:
-    """By how much fewer steps of descent are than the flow's time: −ln(1 − ρ)/ρ, ρ = ηλ_b/Mκ."""
+    """The factor by which steps of descent are fewer than the flow's time: −ln(1 − ρ)/ρ, ρ = ηλ_b/Mκ."""
     rho = 1.0 / overshoot_rate(rate, classes, kappa)  # of a learning rate of 1
     if rho >= 1.0:
         raise InvalidInput(

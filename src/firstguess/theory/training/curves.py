@@ -42,7 +42,7 @@ class Curve:
 
     @property
     def mean(self) -> Array:
-        """Over networks."""
+        """The mean over networks."""
         return _over(self.draws, np.nanmean)
 
     @property
@@ -119,7 +119,7 @@ class CurveRecorder:
         self._sizes = np.bincount(labels, minlength=classes)
 
     def add(self, index: int, shares: Array, right: Array, loss: Array) -> None:
-        """At one step: shares (networks, classes), right points of each class, every network's loss."""
+        """Add one step: shares (networks, classes), right points of each class, every network's loss."""
         fine = np.isfinite(loss)
         self._largest[fine, index] = shares.max(axis=1)[fine]
         self._loss[:, index] = np.where(fine, loss, math.nan)
@@ -128,7 +128,7 @@ class CurveRecorder:
             self._own[c, fine, index] = right[fine, c] / self._sizes[c]
 
     def curves(self, favourites: NDArray[np.int64]) -> Curves:
-        """With each network's favourite class at the start."""
+        """The curves, with each network's favourite class at the start."""
         each = np.arange(len(favourites))
         favoured = self._own[favourites, each]
         sizes = self._sizes.astype(float)
@@ -200,7 +200,7 @@ class Absorption:
 
 
 def absorption(largest: Curve, level: float) -> Absorption:
-    """From curves: linear between the steps that were looked at."""
+    """The absorption that curves show: linear between the steps that were looked at."""
     x, t = largest.draws, largest.steps.astype(float)
     found = np.full(len(x), math.inf)
     for i, row in enumerate(x):
@@ -234,7 +234,7 @@ class Followed:
 
     @property
     def accuracy(self) -> Accuracy:
-        """Over all training points; by group with [class], ["favoured"], ["others"]."""
+        """The accuracy over all training points; by group with [class], ["favoured"], ["others"]."""
         return self.curves.accuracy
 
     @property

@@ -106,7 +106,7 @@ class Product:
 
 @dataclass(frozen=True)
 class State:
-    """After some steps: their number, the logits of the training points, and S of every other point's logits."""
+    """The state after some steps: their number, the logits of training points, and S of every other point's logits."""
 
     step: int
     z: Values

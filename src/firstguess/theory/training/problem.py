@@ -217,7 +217,7 @@ def looks_of(steps: Any, where: str) -> NDArray[np.int64]:
 
 
 def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
-    """By default a fifth of the way from the labels' own largest share to one class: 0.6 of two even classes."""
+    """The level, by default a fifth of the way from the labels' largest share to one class: 0.6 of two even ones."""
     if level is None:
         even = max(1.0 / classes, float(np.bincount(labels).max() / len(labels)))
         return even + 0.2 * (1.0 - even)
@@ -286,7 +286,7 @@ def kernel_of(network: Network, x: Array, width: int) -> Kernel:
 
 
 def modes_of(theta: Array, labels: NDArray[np.int64]) -> Modes:
-    """Of Θ/n over the training points."""
+    """The modes of Θ/n over the training points."""
     from scipy.sparse.linalg import eigsh
 
     n = len(theta)

@@ -365,7 +365,7 @@ class KernelSpectrum:
 
 
 def spectrum(tangent: Array, labels: NDArray[np.int64]) -> KernelSpectrum:
-    """Of the tangent kernel of `fg.predict(net, data=x, tangent=True)` and these points' labels.
+    """The spectrum of the tangent kernel of `fg.predict(net, data=x, tangent=True)` and these points' labels.
 
     >>> s = spectrum(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([0, 1]))
     >>> s.values.round(6).tolist(), s.bias.round(6).tolist(), s.signal.round(6).tolist()

@@ -32,7 +32,7 @@ __all__ = ["SHAPES", "Schedule", "constant", "cosine", "linear", "named", "rates
 
 @dataclass(frozen=True)
 class Schedule:
-    """From `lr` to `end` over `steps`, then `end` for ever; before a ramp of `ramp` steps. Call it with the step."""
+    """A rate from `lr` to `end` over `steps`, then `end`; before them a ramp of `ramp` steps. Call it with the step."""
 
     shape: Shape
     lr: float
@@ -75,7 +75,7 @@ def linear(lr: float, *, steps: int, end: float = 0.0) -> Schedule:
 
 
 def warmup(then: Schedule | float, *, steps: int) -> Schedule:
-    """Up to the first rate of `then` in equal parts, (k + 1)/steps of it at step k; `then` starts after that.
+    """Rise to the first rate of `then` in equal parts, (k + 1)/steps of it at step k; `then` starts after that.
 
     A warm-up of a warm-up is one ramp of both lengths.
     """
@@ -85,7 +85,7 @@ def warmup(then: Schedule | float, *, steps: int) -> Schedule:
 
 
 def named(shape: str, lr: float, *, steps: int, warmup: int = 0) -> Schedule:
-    """As the shell says it: a word, over all `steps` of training, warm-up included.
+    """A schedule as the shell says it: a word, over all `steps` of training, warm-up included.
 
     >>> print(named("linear", 0.1, steps=100, warmup=20))
     linear from 0.1 to 0 over 80 steps, after a warm-up of 20
