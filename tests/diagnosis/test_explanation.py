@@ -523,3 +523,23 @@ def test_inputs_are_counted_as_points_are() -> None:
     batches = [Batch(torch.randn(n, 4), None, n) for n in (20, 20, 10)]
     seen = look(nn.Linear(4, 3), batches)
     assert (seen.samples, seen.points, seen.lost) == (50, 50, 0)
+
+
+def test_a_constructor_with_a_rule_of_its_own_is_named_before_training() -> None:
+    """A small first layer, as click models have it: fresh, and unlike what its layer's initializer gives."""
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(20, 200, bias=False), nn.Linear(200, 2)
+            nn.init.normal_(self.body.weight, std=0.003)
+            nn.init.constant_(self.head.bias[:1], 0.06)
+            nn.init.constant_(self.head.bias[1:], -0.06)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(x))
+
+    torch.manual_seed(0)
+    e = fg.explain_guess(Small(), torch.randn(300, 20), inits=60)
+    assert e.kinds[0] == "unlike its initialization"
+    assert "its constructor draws them in its own way: pass the class" in " ".join(str(e).split())

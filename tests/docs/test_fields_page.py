@@ -36,6 +36,17 @@ RESULTS = {
     ),
     "Diagnosis": lambda: fg.diagnose(nn.Sequential(nn.Linear(20, 3)), torch.randn(60, 20), seconds=3.0),
     "Phases": lambda: fg.phase_diagram("tanh", weight_vars=[1.0, 2.0], bias_vars=[0.1]),
+    "Phases ": lambda: fg.fixed_point("tanh", weight_var=1.2, bias_var=0.1),
+    "Prediction ": lambda: fg.predict(NET, width=50),
+    "Trained networks ": lambda: fg.predict_training(
+        NET, data=(blob(30, 20).x, np.arange(30) % 2), lr=0.1, steps=4, width=30
+    ),
+    "Gradients": lambda: fg.measure_gradients(NET, (blob(30, 20).x, np.arange(30) % 2), inits=3, width=10),
+    "Tuned": lambda: fg.tune(fg.mlp(depth=3), gamma=0.3),
+    "Frontier": lambda: fg.frontier(fg.mlp(depth=3)),
+    "Bias of the data": lambda: fg.data_bias(blob(30, 20)),
+    "Logits": lambda: fg.measure(NET, blob(60, 20), inits=3, width=20).logits,
+    "Structure": lambda: fg.read(nn.Sequential(nn.Linear(20, 5), nn.ReLU(), nn.Linear(5, 2)), torch.randn(4, 20)),
     "Repaired and matched ": lambda: fg.match_prior(nn.Linear(20, 2), (torch.randn(60, 20), torch.arange(60) % 2)),
 }
 

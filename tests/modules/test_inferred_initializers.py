@@ -17,7 +17,8 @@ from torch.nn.utils import parametrizations
 import firstguess as fg
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED
 from firstguess.modules.guard import IsolatedRandomness
-from firstguess.modules.members.infer_initializer import ALPHA, _blanks
+from firstguess.modules.members.infer_initializer import ALPHA, ObservedWeights, _blanks
+from firstguess.modules.members.weight_statistics import Numbers
 from firstguess.modules.members.redraw import Redraw
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -370,3 +371,9 @@ def test_four_exact_zeros_are_no_accident(zeros: int, known: bool) -> None:
     assert (found is not None) == known
     if found is not None:
         assert torch.equal(found, value == 0)
+
+
+@pytest.mark.parametrize(("different", "discrete"), [(4, True), (5, False)])
+def test_a_large_tensor_of_four_values_is_no_draw(different: int, discrete: bool) -> None:
+    value = torch.arange(different).repeat(100).float().reshape(10, -1)
+    assert ObservedWeights("weight", value, Numbers(1)).discrete == discrete

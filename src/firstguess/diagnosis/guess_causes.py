@@ -203,9 +203,12 @@ def _unlike(seen: Observed, found: list[Fault]) -> Fault | None:
             f"other weights as they are, as one in {len(tops) + 1} would by chance: else it is trained or set"
         )
         return Fault("unlike its fresh part", message, numbers=numbers)
+    since = "its weights have changed since, by training, loading or a fault"
+    if any(finding.kind == FindingKind.OTHER_VALUES for finding in seen.measurement.findings):
+        since += "; or, if it is fresh, its constructor draws them in its own way: pass the class, and see"
     message = (
         f"none of {len(tops)} initializations has a largest share above {tops.max():.1%}, and at their γ one would "
-        f"with a chance of at most {chance:.1g}: its weights have changed since, by training, loading or a fault"
+        f"with a chance of at most {chance:.1g}: {since}"
     )
     return Fault("unlike its initialization", message, numbers=numbers)
 
