@@ -18,8 +18,8 @@ import firstguess as fg
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED
 from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import ALPHA, ObservedWeights, _blanks
-from firstguess.modules.members.weight_statistics import Numbers
 from firstguess.modules.members.redraw import Redraw
+from firstguess.modules.members.weight_statistics import Numbers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
