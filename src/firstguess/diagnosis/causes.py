@@ -114,7 +114,7 @@ class Cause(Record):
             return "the data themselves"
         if self.kind == "constant":
             return elided(" and ".join(dict.fromkeys(map(_lookup, self.steps))) + ", the same for all inputs", width)
-        what, code = _doing(self.kind), self.kind.startswith(f"{_CODE}: ")
+        what, code = doing(self.kind), self.kind.startswith(f"{_CODE}: ")
         if len(self.steps) > 1:
             places = code or what == "attention"
             text = f"{what} in {len(self.steps)} places" if places else f"the {len(self.steps)} {what} layers"
@@ -149,12 +149,12 @@ def _of_biases(text: str, width: int) -> str:
     return long if len(long) <= width else f"biases of {text}"
 
 
-def _doing(kind: str) -> str:
+def doing(kind: str) -> str:
     """What a step does, in words: the class of a module, or what operations of code come to.
 
-    >>> _doing("code: safesoftmax > mul > bmm"), _doing("code: add > relu"), _doing("code: silu > mul")
+    >>> doing("code: safesoftmax > mul > bmm"), doing("code: add > relu"), doing("code: silu > mul")
     ('attention', 'sum and ReLU', 'SiLU gate')
-    >>> _doing("GELUActivation"), _doing("MultiheadAttention"), _doing("code: yosocumulation")
+    >>> doing("GELUActivation"), doing("MultiheadAttention"), doing("code: yosocumulation")
     ('GELU', 'attention', 'plain code')
     """
     if not kind.startswith(f"{_CODE}: "):

@@ -120,7 +120,13 @@ def cause(d: Diagnosis) -> str:
                 f"the layers that were kept: what they give to the fresh part is alike (correlation c = {d.given:.2g})"
             )
         return _no_cause(d)
-    it = "what they share" if found.kind == "data" else "them" if len(found.steps) > 1 else "it"
+    it = (
+        "what they share"
+        if found.kind == "data"
+        else "them"
+        if len(found.steps) > 1 or found.kind == "constant"
+        else "it"
+    )
     before, after = percents(found.largest_before, found.largest_after)
     change = f"without {it} the largest share falls from {before} to {after} (± {points(found.error)})"
     even = 0.0 if d.measurement is None else 1 / d.measurement.classes

@@ -22,7 +22,7 @@ from firstguess.base.text import counted, magnitude, spaced
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.data.streams import POINTS, cut_note, extent
 from firstguess.diagnosis.answer import NAMELESS
-from firstguess.diagnosis.causes import Removals
+from firstguess.diagnosis.causes import Removals, doing
 from firstguess.diagnosis.expectation import OwnSize, sequences_of
 from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.rehearsal import by_class_means
@@ -42,7 +42,7 @@ from firstguess.modules.measure_gradients import measure_gradients
 from firstguess.modules.members.sources import Source, named, source_of
 from firstguess.modules.outputs import EPS, as_rows, find_logits
 from firstguess.modules.read.read import read
-from firstguess.modules.read.result import Structure
+from firstguess.modules.read.result import Structure, Unread
 from firstguess.network.builders import as_network
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
@@ -314,7 +314,7 @@ class Subject:
         self.network = found.network
         self.own_size = OwnSize(law=found.law)
         if found.network is None:
-            each = counted(str(part) for part in found.unread)
+            each = counted(map(_unread, found.unread))
             first = "; ".join(each[:2])
             more = f"; and {len(each) - 2} more" if len(each) > 2 else ""
             return found, f"its structure could not be read as a whole: {first}{more}"
@@ -341,6 +341,16 @@ class Subject:
         y = torch.cat(labels).numpy() if known else None
         name = self._data.name if self.model is None else "data"
         return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)
+
+
+def _unread(part: Unread) -> str:
+    """What could not be read, in words where it is code between modules.
+
+    >>> _unread(Unread("bert.embeddings", "add", "a parameter meets the signal"))
+    'bert.embeddings (sum): a parameter meets the signal'
+    """
+    code = part.path and part.kind[:1].islower()
+    return str(replace(part, kind=doing(f"code: {part.kind.replace('_', '')}")) if code else part)
 
 
 def in_parts(work: Callable[[list[Batch], int], Gradients], batches: list[Batch]) -> Gradients:

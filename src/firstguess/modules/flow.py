@@ -419,7 +419,7 @@ def _effect(
         gamma = center / spread
     change = largest[:, 1] - largest[:, 0]
     before, moved, error = float(largest[:, 0].mean()), float(change.mean()), _error(change)
-    if shares is not None and len(shares) > len(rows) and len(own) >= _ENOUGH:
+    if shares is not None:
         before, moved, error = of_all(shares, own, change)
     after = float(np.clip(before + moved, largest[:, 1].min(), largest[:, 1].max()))
     return RemovalEffect(before, after, error, float(gamma[0]), float(gamma[1]), len(own), points)
@@ -427,8 +427,11 @@ def _effect(
 
 def of_all(shares: Array, own: Sequence[int], change: Array) -> tuple[float, float, float]:
     """The average share of all initializations, and its change by that of some, with its error: regression on their
-    own shares (a control variate)."""
-    x, all_of = shares[list(own)], float(shares.mean())
+    own shares (a control variate); the plain change of a few, or of more than all of these."""
+    all_of = float(shares.mean())
+    if len(own) < _ENOUGH or max(own) >= len(shares):
+        return all_of, float(change.mean()), _error(change)
+    x = shares[list(own)]
     slope = float(np.cov(change, x)[0, 1] / x.var(ddof=1)) if np.ptp(x) > 0 else 0.0
     rest = change - slope * (x - x.mean())
     error = math.hypot(_error(rest) * math.sqrt((len(x) - 1) / (len(x) - 2)), slope * _error(shares))
