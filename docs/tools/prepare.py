@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "build" / "docs"
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}  # file -> its page
 THUMBS = "assets/thumbs"
-WIDE = 720  # pixels of a small picture: a column on a sharp screen
+WIDE = 960  # pixels of a small picture: a column on a sharp screen
 # Words of the glossary that get a tooltip where a page first uses them.
 EXPLAINED = [
     "initial guessing bias",
@@ -44,6 +44,7 @@ _BLOCK = re.compile(r"^(?:[-*+] |\d+\. |\|)")
 _KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|\d{3}\b(?![.,]?\d))|(?<= [<>=≤≥≈±×]) (?=[\d½.−])")
 _NOT_RUN = re.compile(r"^\*Not run by the tests: .*\*\n\n?", re.M)  # a remark for the tests, tests/pages.py
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_WHOLE_WIDTH = "---\nhide:\n  - navigation\n  - toc\n---\n\n"  # pictures that one can read take it
 _CAPTION = re.compile(r"Written by `[^`]*`; do not edit\. ")
 
 
@@ -88,7 +89,8 @@ def for_the_site(text: str, page: str, known: set[str], words: dict[str, str]) -
         )
     elif page != "glossary.md":
         text = explained(text, words)
-    return unbroken(one_title(spaced(mathematics.as_mathml(text))))
+    text = unbroken(one_title(spaced(mathematics.as_mathml(text))))
+    return _WHOLE_WIDTH + text if page == "gallery.md" else text
 
 
 def glossary(text: str) -> dict[str, str]:

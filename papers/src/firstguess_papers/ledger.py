@@ -46,18 +46,20 @@ class Shown:
 
 def summary(shown: Shown, folder: str) -> list[str]:
     """One screen: verdicts of all checks by paper, what was found wrong, and where the pages are."""
-    heads = " | ".join(map(marked, (*VERDICTS, "outdated", "open")))
-    lines = [f"| | claims | {heads} |", "|---" * (4 + len(VERDICTS)) + "|"]
-    total = [0] * (3 + len(VERDICTS))
+    rows: list[tuple[str, list[int]]] = []
     for paper, letter in _LETTERS.items():
         own = [claim for claim in CLAIMS if claim[0] == letter]
         told = [entry.verdict for claim in own for _, entry in shown.entries(claim)]
         old = sum(record.id.startswith(f"{paper}/") for record in shown.outdated)
         left = sum(not any(claim in item.claims for item in shown.items.values()) for claim in own)
         counts = [len(own), *(told.count(verdict) for verdict in VERDICTS), old, left]
-        total = [a + b for a, b in zip(total, counts, strict=True)]
-        lines.append(f"| [{PAPERS[paper]}]({folder}/{paper}.md) | " + " | ".join(str(n or "–") for n in counts) + " |")
-    lines.append("| in all | " + " | ".join(f"**{n}**" if n else "–" for n in total) + " |")
+        rows.append((f"[{PAPERS[paper]}]({folder}/{paper}.md)", counts))
+    total = [sum(counts) for counts in zip(*(counts for _, counts in rows), strict=True)]
+    seen = [k for k, n in enumerate(total) if n or k <= len(VERDICTS)]  # "outdated" and "open" where there are some
+    heads = ("claims", *map(marked, (*VERDICTS, "outdated", "open")))
+    lines = [f"| | {' | '.join(heads[k] for k in seen)} |", "|---" * (1 + len(seen)) + "|"]
+    lines += [f"| {name} | {' | '.join(str(counts[k] or '–') for k in seen)} |" for name, counts in rows]
+    lines.append(f"| in all | {' | '.join(f'**{total[k]}**' if total[k] else '–' for k in seen)} |")
     kept = [finding for finding in FINDINGS if _kept(finding, shown)]
     parts = ["\n" + "\n".join(lines)]
     if kept:
