@@ -23,7 +23,7 @@ from firstguess.modules.autograd_graph import DATA, StepPlan, discover
 from firstguess.modules.call_model import joined, leaves, part, replaced, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.session import OUTPUT, Hooks, same_memory
-from firstguess.modules.members.initializers import Init, Redrawn
+from firstguess.modules.members.initializers import CONVOLUTIONS, Init, Redrawn
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, as_rows, classes_of, contrasts
 
@@ -257,10 +257,9 @@ def _steps(
         added = after - before
         if not np.isfinite(added[0]):
             continue
-        left_out = added[1:]
-        count = len(left_out)
-        spread = left_out - left_out.mean()
-        error = math.sqrt((count - 1) / count * float(np.square(spread).sum())) if count > 1 else math.nan
+        left_out, count = added[1:], len(added) - 1
+        squares = float(np.square(left_out - left_out.mean()).sum())
+        error = math.sqrt((count - 1) / count * squares) if count > 1 else math.nan
         mean = float(np.nanmean(table[name][:, MEAN]))
         numbers = float(before[0]), float(after[0]), float(added[0]), error, mean
         yield FlowStep(name, plan.kinds[name], sources, *numbers, constant=name in constant)
@@ -401,9 +400,7 @@ def effects_of(
     late = tuple(key for key in removals if key not in keys)
     if batch is None or len(rows) < _FEWEST_PAIRS:
         return Effects(late=tuple(removals), needed=needed)
-    found = {
-        key: effect for key in keys if key not in impossible and (effect := _effect(rows, key, batch.size, shares))
-    }
+    found = {key: e for key in keys if key not in impossible and (e := _effect(rows, key, batch.size, shares))}
     return Effects(found, tuple(key for key in keys if key in impossible), late, needed)
 
 
@@ -474,19 +471,17 @@ class _AblatedForward:
         self._steps: dict[str, FlowStep] = {step.name: step for step in flow.steps}
         self._removed, self._batch = removed, batch
         constant = {step.name for step in flow.steps if step.constant}
-        self._before = {name: [s for s in self._sources(name) if s not in constant] for name in removed}
+        steps = [self._steps[name] for name in removed if name in self._steps]
+        self._before = {step.name: [s for s in step.sources if s not in constant] for step in steps}
         self._needed = {source for sources in self._before.values() for source in sources}
         self._seen: dict[str, _Seen] = {}
-        self._raises = sum(self._steps[name].added for name in removed if name in self._steps) >= 0
-        biased = {name for name in removed if name in self._steps and self._steps[name].bias} if self._raises else set()
+        self._raises = sum(step.added for step in steps) >= 0
+        biased = {step.name for step in steps if step.bias and self._raises}
         self._bias = {name: model.get_submodule(name.partition("#")[0]) for name in biased}  # of what raises c by it
         self._last = flow.steps[-1].name if flow.steps else ""
         kept = (*model.parameters(), *model.buffers())
         self._kept = {tensor.untyped_storage().data_ptr() for tensor in kept if tensor.device.type != "meta"}
         self.impossible = False
-
-    def _sources(self, name: str) -> tuple[str, ...]:
-        return self._steps[name].sources if name in self._steps else ()
 
     def output(self, model: nn.Module, call: LogitCaller, seed: int, member: int) -> tuple[float, float, float]:
         """Largest guess fraction, center and spread of the output."""
@@ -579,12 +574,9 @@ class _AblatedForward:
         )
 
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-
-
 def _without_bias(layer: nn.Module, tensor: torch.Tensor) -> torch.Tensor | None:
     """What the layer gives with bias parameters of 0; None where they are not one per unit."""
-    bias, units = cast("torch.Tensor", layer.bias), 1 if isinstance(layer, _CONVOLUTIONS) else tensor.ndim - 1
+    bias, units = cast("torch.Tensor", layer.bias), 1 if isinstance(layer, CONVOLUTIONS) else tensor.ndim - 1
     if bias.ndim != 1 or tensor.shape[units] != len(bias):
         return None
     return tensor - bias.reshape([-1 if axis == units else 1 for axis in range(tensor.ndim)])
