@@ -176,12 +176,10 @@ _SHAPING = (torch.flatten, torch.reshape, torch.squeeze, "flatten", "view", "res
 _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 _DIFFERENCES = (operator.sub, operator.isub, torch.sub, torch.subtract, "sub", "sub_")
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.setitem)
-_PRODUCTS = (operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_")
-_QUOTIENTS = (operator.truediv, operator.itruediv, torch.div, torch.true_divide, "div", "div_")
-_ATTENTION = (
-    F.scaled_dot_product_attention, torch.matmul, operator.matmul, torch.bmm, torch.baddbmm, torch.einsum, "matmul",
-    "bmm", "baddbmm",
-)  # fmt: skip
+PRODUCTS = (operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_", "multiply")
+QUOTIENTS = (operator.truediv, operator.itruediv, torch.div, torch.true_divide, "div", "div_", "true_divide")
+MATMULS = (torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm", "__matmul__")
+_ATTENTION = (F.scaled_dot_product_attention, torch.baddbmm, torch.einsum, "baddbmm", *MATMULS)
 _JOINS = (torch.cat, torch.concat, torch.stack, torch.hstack, torch.vstack)
 
 
@@ -237,7 +235,7 @@ def of_several(node: fx.Node) -> str:
         return "joins several signals; a description has one, and residual sums"
     if target in _ATTENTION:
         return "a product of signals, as in attention, has no closed form here"
-    if target in _PRODUCTS:
+    if target in PRODUCTS:
         return "a product of two signals (a gate) has no closed form here"
     if is_sum(node):
         return "a sum of two signals of which neither is the input of the other"
@@ -295,9 +293,9 @@ def arithmetic(call: Call) -> ReadResult | None:
     if target in _DIFFERENCES:
         first = isinstance(left, fx.Node)
         return ReadResult((Shift(-float(number)),) if first else (Scale(-1.0), Shift(float(number))))
-    if target in _PRODUCTS:
+    if target in PRODUCTS:
         return ReadResult((Scale(float(number)),) if number != 1 else ())
-    if target in _QUOTIENTS and isinstance(left, fx.Node) and number:
+    if target in QUOTIENTS and isinstance(left, fx.Node) and number:
         return ReadResult((Scale(1.0 / number),))
     return None
 

@@ -93,8 +93,6 @@ _SHAPING = (
     "getitem", "select", *_PARTS,
 )  # fmt: skip
 _TORCH = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
-_MATMULS = ("matmul", "bmm", "__matmul__")
-_PRODUCTS = ("mul", "imul", "truediv", "itruediv", "div", "multiply", "true_divide", "mul_", "div_")
 _NOT_CAUSAL = "a mask that is not causal; a description has causal attention, or none masked"
 _MASKED = "a padding mask by hand: padding is read of Hugging Face's own models only"
 
@@ -452,9 +450,9 @@ class TokenWalk:
             return self._sum(node, given)
         if name in ("cat", "concat"):
             return self._joined(node)
-        if name in _MATMULS:
+        if node.target in dispatch.MATMULS:
             return self._product(node, given)
-        if name in _PRODUCTS:
+        if node.target in (*dispatch.PRODUCTS, *dispatch.QUOTIENTS):
             return self._scaled(node, given)
         if isinstance(v, Heads):
             return self._scores(node, name, at, v)
