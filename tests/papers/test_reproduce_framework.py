@@ -498,6 +498,16 @@ def _sampled(mean: float, **asked: Any) -> Item:
     return make(function, about="{networks} coins", quick=sizes, full=sizes)
 
 
+def test_sampling_can_go_on_wherever_the_ledger_is_open() -> None:
+    known = registry.items()
+    found = [r.id for r in records.kept(Path(__file__).parents[2] / "docs/claims/records")
+             if any(entry.why == judging.NOISY for entry in r.entries)]  # fmt: skip
+    assert found
+    for id in found:
+        once, twice = (known[id].sizes(False, times=times)[0]["parts"] for times in (1, 2))
+        assert twice == 2 * once, id
+
+
 def test_sampling_goes_on_until_it_is_decided(tmp_path: Path) -> None:
     open_item = _sampled(0.5)
     once = run_item(open_item, tmp_path, quick=True)

@@ -455,7 +455,7 @@ def charts(depths: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
 def _times(c: Found) -> dict[str, Any]:
     x = two_blobs(c.points // 2, c.width, seed=c.run.seed)
     found = {
-        name: times_of(c.run, name, text, x, c.width, c.inits, c.more if "ReLU" in name else 1)
+        name: times_of(c.run, name, text, x, c.width, c.inits, c.parts * (c.more if "ReLU" in name else 1))
         for name, text in list(CASES.items())[: c.known["cases"]]
     }
     tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
@@ -467,10 +467,10 @@ def _times(c: Found) -> dict[str, Any]:
 absorption = measured(
     "beyond/absorption", "How long bias lasts, in closed form and in networks", "theory.md §7", claims=("B6",),
     about="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: {cases} networks of width {width}, "
-    "{points} points of two blobs of that dimension, all of them at every step, ηλ = 0.2, {inits} networks each, of "
+    "{points} points of two blobs of that dimension, all of them at every step, ηλ = 0.2, {networks} networks each, of "
     "ReLU networks {more} times as many.",
-    quick=dict(cases=3, width=100, points=60, inits=10, more=1),
-    full=dict(cases=6, width=300, points=100, inits=24, more=4),
+    quick=dict(cases=3, width=100, points=60, inits=10, parts=1, more=1),
+    full=dict(cases=6, width=300, points=100, inits=24, parts=1, more=4),
     seconds=(6, 120),
     quantities=_times,
     judge=lambda c: judged(c.times, c.tangents),

@@ -163,7 +163,7 @@ def trained_setting(c: Found, name: str, optimizer: Optimizer) -> Setting:
     whole = c.run.data(spec, points=c.points + c.validation + c.held)
     x, validation, held = split(whole, (c.points, c.validation, c.held), c.run.seed)
     found = Setting(name, optimizer, threshold, {}, {}, {}, [])
-    more, grid, seed = c.known["first"], c.rates[optimizer], c.run.seed
+    more, grid, seed = c.parts * c.known["first"], c.rates[optimizer], c.run.seed
     for arm, network in networks(c.depth).items():
         own = with_biases(network)
         options: dict[str, Any] = {"optimizer": optimizer, "batch": c.batch}
@@ -185,7 +185,7 @@ def trained_setting(c: Found, name: str, optimizer: Optimizer) -> Setting:
         found.rates[arm] = rate = picked(grid, merits)
         if rate in (grid[0], grid[-1]):
             found.at_end.append(arm)
-        found.arms[arm] = train(held, rate, arm, inits=c.inits, steps=list(c.steps), **options)
+        found.arms[arm] = train(held, rate, arm, inits=c.inits, parts=c.parts, steps=list(c.steps), **options)
         if arm in FAST and more:
             found.first[arm] = train(
                 held, rate, f"{arm}, first steps", inits=_MORE, parts=more, steps=list(EARLY), seed=seed + _FIRST,
@@ -364,15 +364,15 @@ repair = measured(
     claims=("B5", "B8"), needs=("fashion_mnist", "cifar10"),
     about="Eight arms of {depth} layers of {width} (and a shallow one), SGD and Adam, batches of {batch}; {points} "
     "images of {data}, {validation} to pick the rate of every arm ({rates}) with {few} networks of their own, looked "
-    "at after {searched} steps, {held} held-out ones; looked at after {steps} steps, {inits} networks each; of the "
-    "four arms of low nonlinearity {first} times 30 more for the first 30 steps.",
+    "at after {searched} steps, {held} held-out ones; looked at after {steps} steps, {networks} networks each; of the "
+    "four arms of low nonlinearity {parts} × {first} × 30 more for the first 30 steps.",
     quick=dict(
         data=("Fashion-MNIST",), depth=20, width=50, points=400, validation=200, held=300, batch=64, few=2, inits=10,
-        first=0, searched=(10, 30), steps=(5, 10, 30, 60), rates={"sgd": (0.01, 0.04), "adam": (5e-4, 2e-3)},
+        parts=1, first=0, searched=(10, 30), steps=(5, 10, 30, 60), rates={"sgd": (0.01, 0.04), "adam": (5e-4, 2e-3)},
     ),
     full=dict(
         data=("Fashion-MNIST", "CIFAR-10"), depth=20, width=100, points=1500, validation=500, held=1000, batch=64,
-        few=2, inits=10, first=4, searched=(10, 30, 100), steps=(5, 10, 17, 30, 55, 100, 170, 300),
+        few=2, inits=10, parts=1, first=4, searched=(10, 30, 100), steps=(5, 10, 17, 30, 55, 100, 170, 300),
         rates={"sgd": (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "adam": (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)},
     ),
     seconds=(26, 900),

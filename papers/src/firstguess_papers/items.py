@@ -197,7 +197,7 @@ class Item:
         """The settings in words."""
         told = [
             self.about.format_map(
-                {"networks": _words(sizes["inits"] * sizes["parts"]) if "parts" in sizes else ""}
+                {"networks": _words(sizes["inits"] * sizes["parts"]) if {"inits", "parts"} <= sizes.keys() else ""}
                 | {name: _words(value) for name, value in sizes.items()}
             )
             for sizes in self.sizes(quick, changed, times)

@@ -342,7 +342,8 @@ def _pull_chart(pulls: dict[str, Pulls]) -> Chart:
 
 def _class_pulls(c: Found) -> dict[str, Any]:
     x = balanced(c.run.data("fashion_mnist:parity", points=3 * c.points), c.points)
-    sizes: dict[str, Any] = {"depth": c.depth, "width": c.width, "steps": c.steps, "many": c.many, "few": c.few}
+    sizes: dict[str, Any] = {"depth": c.depth, "width": c.width, "steps": c.steps}
+    sizes |= {"many": c.parts * c.many, "few": c.parts * c.few}
     return {"pulls": {name: _pulls(c.run, name, x, **sizes) for name in ("ReLU, edge", "tanh, edge")}}
 
 
@@ -350,10 +351,11 @@ class_gradients = measured(
     "mf/class-gradients", "The first steps: unequal gradients of classes", "MF §4", claims=("M15",),
     needs=("fashion_mnist",),
     about="Fashion-MNIST by parity, {points} images, as many of each class, full batches; ReLU and tanh at the edge, "
-    "{depth} hidden layers of {width}, {steps} steps, {many} networks each, {few} with gradients made equal. Sizes "
+    "{depth} hidden layers of {width}, {steps} steps, {parts} × {many} networks each, of {parts} × {few} with "
+    "gradients made equal, too. Sizes "
     "and the rate (0.2 of the overshoot) are ours.",
-    quick=dict(depth=5, width=40, steps=20, many=40, few=10, points=80),
-    full=dict(depth=10, width=80, steps=50, many=240, few=24, points=150),
+    quick=dict(depth=5, width=40, steps=20, many=40, few=10, points=80, parts=1),
+    full=dict(depth=10, width=80, steps=50, many=240, few=24, points=150, parts=1),
     seconds=(15, 150),
     quantities=_class_pulls,
     judge=lambda c: [judged_pulls(c.pulls)],
@@ -400,7 +402,9 @@ class Search:
         return self.end.max(axis=1) - picked
 
 
-def _searches(run: Run, phi: str, x: Data, held: Data, *, depth: int, width: int, steps: int) -> dict[str, Search]:
+def _searches(
+    run: Run, phi: str, x: Data, held: Data, *, depth: int, width: int, steps: int, parts: int
+) -> dict[str, Search]:
     texts = {phase: text_of(name, depth) for phase, name in PHASES[phi].items()}
     batch = part_of(x, np.arange(min(BATCH, x.n)))
     unit = limits(run, texts[EDGE], batch, width, f"{phi}, edge")[0]
@@ -416,7 +420,7 @@ def _searches(run: Run, phi: str, x: Data, held: Data, *, depth: int, width: int
                 "test": held, "lr": times * unit, "steps": looks, "optimizer": "sgd", "batch": BATCH, "width": width,
             }  # fmt: skip
             label = f"{phi}, {phase}, {times:g} × overshoot"
-            arm = trained(run, text, x, label=label, inits=10, **options)
+            arm = trained(run, text, x, label=label, inits=10, parts=parts, **options)
             first.append(scores(arm, "accuracy", early))
             last.append(scores(arm, "test accuracy"))
             try:
@@ -470,7 +474,8 @@ def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
 
 def _all_searches(c: Found) -> dict[str, Any]:
     x, held = with_held_out(c.run, "fashion_mnist:parity", c.points, c.points)
-    found = {phi: _searches(c.run, phi, x, held, depth=c.depth, width=c.width, steps=c.steps) for phi in PHASES}
+    sizes: dict[str, int] = {"depth": c.depth, "width": c.width, "steps": c.steps, "parts": c.parts}
+    found = {phi: _searches(c.run, phi, x, held, **sizes) for phi in PHASES}
     return {"found": found, "rows": [line for phi, by in found.items() for line in _rows(phi, by)]}
 
 
@@ -479,9 +484,9 @@ lr_search = measured(
     needs=("fashion_mnist",),
     about="Fashion-MNIST by parity, {points} images and as many held-out ones, mini-batches of 100; MF's seven "
     "settings, {depth} hidden layers of {width} (MF: 100 of 1000), {steps} steps, six rates from 1/64 to 16 times the "
-    "edge's overshoot, 10 networks each; a rate is picked after a tenth of the steps.",
-    quick=dict(depth=12, width=30, steps=30, points=150),
-    full=dict(depth=20, width=100, steps=100, points=300),
+    "edge's overshoot, {parts} × 10 networks each; a rate is picked after a tenth of the steps.",
+    quick=dict(depth=12, width=30, steps=30, points=150, parts=1),
+    full=dict(depth=20, width=100, steps=100, points=300, parts=1),
     seconds=(25, 240),
     quantities=_all_searches,
     judge=lambda c: [judged_search(c.found)],

@@ -299,7 +299,7 @@ def _plain_phases(
         label = f"{PHASES[phi][phase]}, {depth} layers" + (", own rate" if own else "")
         options: dict[str, Any] = {"label": label, "test": held, "optimizer": "sgd", "batch": BATCH, "lr": rate}
         options |= {"steps": few_looks(c.steps), "width": c.width}
-        found.arms[phase] = replace(trained(c.run, text, x, inits=c.inits, **options), label=phase)
+        found.arms[phase] = replace(trained(c.run, text, x, inits=c.inits, parts=c.parts, **options), label=phase)
         found.rates[phase] = rate
         if rate < limit and depth == c.depth:
             try:
@@ -341,10 +341,10 @@ training = _phases(
     lambda c, depth, own: _plain_sweep(c, "fashion_mnist:parity", depth, own), needs=("fashion_mnist",),
     about="{depth} hidden layers of {width} (MF: 100 of 1000), again with {other}; MF's seven settings, bias variance "
     "0.1; mini-batches of 100 (MF's), plain descent, {steps} steps (in units of the bias's own time, rate × λ × "
-    "steps, 160 are about MF's 10 000 at 1e-7), {inits} networks each; {points} images, {held} held-out ones. One "
+    "steps, 160 are about MF's 10 000 at 1e-7), {networks} networks each; {points} images, {held} held-out ones. One "
     "rate for all phases of an activation, 0.2 of the edge's overshoot, and once more 0.2 of each phase's own.",
-    quick=dict(depth=16, other=8, width=50, steps=40, inits=10, points=150, held=150),
-    full=dict(depth=30, other=15, width=150, steps=160, inits=10, points=300, held=300),
+    quick=dict(depth=16, other=8, width=50, steps=40, inits=10, parts=1, points=150, held=150),
+    full=dict(depth=30, other=15, width=150, steps=160, inits=10, parts=1, points=300, held=300),
     seconds=(22, 300), **_PLAIN,
 )  # fmt: skip
 
@@ -353,10 +353,10 @@ training_cifar10 = _phases(
     lambda c, depth, own: _plain_sweep(c, "cifar10", depth, own), needs=("cifar10",),
     about="As mf/training with ten classes: {depth} hidden layers of {width} (MF: 100 of 1000), again with {other}; "
     "{steps} steps (fewer than MF's 10 000 at 1e-5 in the bias's own time, too: training ends long before theirs), "
-    "{inits} networks each; {points} images, {held} held-out ones; rates are 0.1 of the overshoot, ReLU's chaos is at "
-    "1.5 × critical (MF's here).",
-    quick=dict(depth=10, other=5, width=40, steps=40, inits=10, points=150, held=150),
-    full=dict(depth=30, other=15, width=120, steps=150, inits=10, points=600, held=400),
+    "{networks} networks each; {points} images, {held} held-out ones; rates are 0.1 of the overshoot, ReLU's chaos is "
+    "at 1.5 × critical (MF's here).",
+    quick=dict(depth=10, other=5, width=40, steps=40, inits=10, parts=1, points=150, held=150),
+    full=dict(depth=30, other=15, width=120, steps=150, inits=10, parts=1, points=600, held=400),
     seconds=(30, 300), **_PLAIN,
 )  # fmt: skip
 
@@ -376,7 +376,7 @@ def _vit_sweep(c: Found, blocks: int, own: bool) -> Sweeps:
         phase: replace(trained(
             c.run, factory(weight_var=v, **sizes), x, test=held,
             name=f"vanilla ViT, {blocks} blocks of {c.width}, weight_var {v!r}",
-            inits=10, label=f"{phase}, {blocks} blocks" + (", own rate" if own else ""), optimizer="sgd",
+            inits=10, parts=c.parts, label=f"{phase}, {blocks} blocks" + (", own rate" if own else ""), optimizer="sgd",
             lr=rates[phase], batch=c.batch, steps=few_looks(c.steps), strategy="loop",
         ), label=phase)
         for phase, v in variances.items()
@@ -390,10 +390,10 @@ vit_training = _phases(
     about="Patches of 4, {blocks} blocks of width {width} (MF: 20 of 300), again with {other}, one head, ReLU, no "
     "biases, norms, skips or positions; weight variance 0.7, 1, 1.3 × 2^¼ (mf/vit measures what is critical); "
     "CIFAR-10, vehicles against animals, {points} images and as many held-out ones, mini-batches of {batch}, plain "
-    "descent, {steps} steps, 10 networks each; one rate for all, 0.2 of the critical network's overshoot, and once "
-    "more 0.2 of each one's own.",
-    quick=dict(blocks=3, other=2, width=24, points=50, batch=25, steps=16),
-    full=dict(blocks=8, other=4, width=40, points=100, batch=40, steps=60),
+    "descent, {steps} steps, {parts} × 10 networks each; one rate for all, 0.2 of the critical network's overshoot, and "
+    "once more 0.2 of each one's own.",
+    quick=dict(blocks=3, other=2, width=24, points=50, batch=25, steps=16, parts=1),
+    full=dict(blocks=8, other=4, width=40, points=100, batch=40, steps=60, parts=1),
     seconds=(17, 280), depth="blocks in blocks", subjects="vanilla ViT, critical weight variance 2^¼", named=False,
     charts=lambda c: {"one_rate": phases_chart(
         {"One rate": c.main[_NAME], "Own rates": c.own[_NAME]},

@@ -57,7 +57,7 @@ def _pretrained(c: Found) -> dict[str, Any]:
     """Initial bias, stability and accuracy of fine-tuning, by the factor on all weights."""
     sizes: dict[str, int] = {"width": c.width, "blocks": c.blocks}
     x, held = with_held_out(c.run, FIRST, c.points, 300)
-    bodies = [_body(c.run, seed, x, held, steps=c.steps, **sizes) for seed in range(_BODIES)]
+    bodies = [_body(c.run, seed, x, held, steps=c.steps, **sizes) for seed in range(c.parts * _BODIES)]
     other, test = with_held_out(c.run, OTHER, c.few, c.rest)
     weights = [b["weights"] for b in bodies]
     found = {scale: _tuned(c.run, weights, scale, other, test, steps=c.tuning, sizes=sizes) for scale in SCALES}
@@ -67,11 +67,11 @@ def _pretrained(c: Found) -> dict[str, Any]:
 pretrained = measured(
     "mf/pretrained", "A trained vision transformer with scaled weights, fine-tuned", "MF, pre-trained ViT",
     claims=("M11",), needs=("cifar10",),
-    about="Stand-in: 10 vision transformers (patches of 4, {blocks} blocks of width {width}, norms first) pre-trained "
-    "here on {points} images of five classes of CIFAR-10 (airplane to deer), {steps} steps of Adam; weights × 0.5, 1, "
-    "1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam, {rest} held-out images.",
-    quick=dict(width=16, blocks=2, points=300, steps=50, tuning=12, few=60, rest=60),
-    full=dict(width=40, blocks=3, points=1000, steps=150, tuning=40, few=150, rest=200),
+    about="Stand-in: {parts} × 10 vision transformers (patches of 4, {blocks} blocks of width {width}, norms first), "
+    "pre-trained on {points} images of five classes of CIFAR-10 (airplane to deer), {steps} steps of Adam; weights × "
+    "0.5, 1, 1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam, {rest} held-out images.",
+    quick=dict(width=16, blocks=2, points=300, steps=50, tuning=12, few=60, rest=60, parts=1),
+    full=dict(width=40, blocks=3, points=1000, steps=150, tuning=40, few=150, rest=200, parts=1),
     seconds=(17, 240),
     quantities=_pretrained,
     judge=lambda c: judged(c.found, c.past),
@@ -103,7 +103,7 @@ def _body(run: Run, seed: int, x: Data, held: Data, *, steps: int, width: int, b
         return {"weights": small_vit.weights_of(model), "accuracy": small_vit.accuracy(model, *_tensors(held))}
 
     key = {"pretrain": [width, blocks, steps], "seed": seed, "data": x.hash, "held": held.hash}
-    return run.piece(key, compute, label=f"pre-training {seed + 1} of {_BODIES}")
+    return run.piece(key, compute, label=f"pre-training {seed + 1}")
 
 
 def _tensors(data: Data) -> tuple[Any, Any]:
