@@ -390,8 +390,8 @@ vit_training = _phases(
     about="Patches of 4, {blocks} blocks of width {width} (MF: 20 of 300), again with {other}, one head, ReLU, no "
     "biases, norms, skips or positions; weight variance 0.7, 1, 1.3 × 2^¼ (mf/vit measures what is critical); "
     "CIFAR-10, vehicles against animals, {points} images and as many held-out ones, mini-batches of {batch}, plain "
-    "descent, {steps} steps, {parts} × 10 networks each; one rate for all, 0.2 of the critical network's overshoot, and "
-    "once more 0.2 of each one's own.",
+    "descent, {steps} steps, {parts} × 10 networks each; one rate for all, 0.2 of the critical network's overshoot, "
+    "and once more 0.2 of each one's own.",
     quick=dict(blocks=3, other=2, width=24, points=50, batch=25, steps=16, parts=1),
     full=dict(blocks=8, other=4, width=40, points=100, batch=40, steps=60, parts=1),
     seconds=(17, 280), depth="blocks in blocks", subjects="vanilla ViT, critical weight variance 2^¼", named=False,

@@ -69,7 +69,7 @@ pretrained = measured(
     claims=("M11",), needs=("cifar10",),
     about="Stand-in: {parts} × 10 vision transformers (patches of 4, {blocks} blocks of width {width}, norms first), "
     "pre-trained on {points} images of five classes of CIFAR-10 (airplane to deer), {steps} steps of Adam; weights × "
-    "0.5, 1, 1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam, {rest} held-out images.",
+    "0.5, 1, 1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam; {rest} held out.",
     quick=dict(width=16, blocks=2, points=300, steps=50, tuning=12, few=60, rest=60, parts=1),
     full=dict(width=40, blocks=3, points=1000, steps=150, tuning=40, few=150, rest=200, parts=1),
     seconds=(17, 240),
