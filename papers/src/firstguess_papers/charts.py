@@ -97,7 +97,7 @@ def laws(
         law_panel(label(*own), cells[key], theory=theory(*own), bins=bins, note=note(cells[key]) if note else None)
         for key, own in keys.items()
     ]
-    return figures.panels_chart(panels, title=title, subtitle=[f"Bars: networks. {says}".strip()], **look)
+    return figures.panels_chart(panels, title=title, subtitle=[f"Bars: networks. {says}"] if says else [], **look)
 
 
 def note_largest(m: Measurement) -> str:

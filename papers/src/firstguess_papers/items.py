@@ -117,8 +117,10 @@ def _describe(chart: Chart, title: str, settings: str) -> None:
     own: Any = chart.title
     if not any(own.text):
         entitle(chart, title)
-    if any(own.subtitle) and str(own.subtitle[0]).startswith(KEYS):
-        own.subtitle = [*textwrap.wrap(settings, 112), *own.subtitle]
+    lines = [line for line in own.subtitle if line]
+    if not lines or str(lines[0]).startswith(KEYS):
+        whole = re.sub(r"(?<=\d) (?=\d{3}\b)", "\N{NO-BREAK SPACE}", settings)  # 10 000 stays on one line
+        own.subtitle = [*textwrap.wrap(whole, 112), *lines]
 
 
 Sizes: TypeAlias = Mapping[str, Any]  # name -> number, text, or several of them
