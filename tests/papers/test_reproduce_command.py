@@ -90,14 +90,14 @@ from firstguess.cli import main
 from firstguess_papers import registry
 from firstguess_papers.items import Outcome, item
 from firstguess_papers.judging import entry, same
-from firstguess_papers.tables import columns, row, std
+from firstguess_papers.charts import columns, row, std
 
 full = dict(inits=30 if "other settings" in sys.argv[0] else 20)
 
 def function(run):
     import firstguess as fg
     from firstguess.show import charts as figures
-    from firstguess_papers.tables import law_panel
+    from firstguess_papers.charts import law_panel
 
     x = fg.data.blob(50, 5, seed=run.seed)
     m = run.measure("dense > relu > dense", x, inits=run.take("inits"), width=8)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import execute, registry
+from firstguess_papers import execute, registry, running
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Entry, Item, Outcome, item
 from firstguess_papers.running import Run
@@ -116,9 +116,14 @@ def test_the_pieces_of_one_item_are_spread(tmp_path: Path, monkeypatch: pytest.M
     assert (again.entries, most) == (found.entries, [])
 
 
+def _fails(**given: Any) -> Any:
+    raise FirstguessError("networks", got="none", where="inits")
+
+
 def test_a_piece_that_fails_fails_its_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "LocalPool", InProcess)
-    (found,) = execute.run_items([MEASURES], tmp_path, engine="local", quick=True, changed={"inits": -1})
+    monkeypatch.setattr(running, "measured", _fails)
+    (found,) = execute.run_items([MEASURES], tmp_path, engine="local", quick=True)
     assert found.status == "failed"
     assert "inits" in found.reason
 
@@ -128,7 +133,7 @@ import sys
 import time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from firstguess_papers import spread
+from firstguess_papers import execute
 import test_spread
 
 (record,) = execute.run_items([test_spread.MEASURES], Path(sys.argv[1]), engine="local", workers=2)
