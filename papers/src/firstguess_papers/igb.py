@@ -26,7 +26,7 @@ from firstguess_papers.charts import (
 )
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Check, Number, all_of, check, power_law, same, surely
-from firstguess_papers.measured import Cell, Found, Tested, measured
+from firstguess_papers.measured import Cell, Deciding, Found, measured
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
 POOLED = "ReLU + max-pool of 4"
@@ -59,7 +59,7 @@ fig5 = measured(
     seconds=(12, 90),
     cells=lambda c: {(kind, n): Cell(net, c.blob(n, c.d)) for n in c.n for kind, net in KINDS.items()},
     rows=lambda c, kind, _: {"width": c.width, "dimensions": c.d, "theory_gamma": theory_gamma(KINDS[kind])},
-    tests=[Tested("I1", "std of G₀, and shares of networks with G₀ in the middle and in the outer fifth", lambda c: [
+    tests=[Deciding("I1", "std of G₀, and shares of networks with G₀ in the middle and in the outer fifth", lambda c: [
         check("linear, power of n", power_law(c.n, [std(c["linear", n]) for n in c.n])[0],
               near=-0.5, room=0.1),
         check("ReLU, std at the larger n by that at the smaller", std(c["ReLU", c.n[1]]) / std(c["ReLU", c.n[0]]),
@@ -128,7 +128,7 @@ fig7 = measured(
     },
     table="depth",
     rows=lambda c, kind, depth: {"depth": depth, "width": c.width, "theory_gamma": theory_gamma(_mlp(kind, depth))},
-    tests=[Tested(
+    tests=[Deciding(
         "I9", "by depth", _fig7_checks,
         within=lambda c: [check("ReLU, γ at depth 20", gamma(c["ReLU", 20]), near=theory_gamma(_mlp("ReLU", 20)),
                                 room=0.2 * theory_gamma(_mlp("ReLU", 20)), than="within 20 % of theory")],
@@ -165,7 +165,7 @@ fig8 = measured(
     cells=lambda c: {(kind, depth): Cell(deep(block, depth), c.blob(c.n, 1000))
                      for depth in (1, 5) for kind, block in SHIFTED.items()},
     rows=lambda c, _, depth: {"depth": depth, "width": c.width},
-    tests=[Tested(
+    tests=[Deciding(
         "I6", "std of G₀", lambda c: _even(c, anew=True), within=lambda c: _even(c, anew=False),
         limit="a constant shift fits one variance of the pre-activations: in the second layer it is another, and bias "
         "is back",
@@ -197,7 +197,7 @@ self_averaging = measured(
     },
     table="widths",
     rows=lambda c, _, width: {"width": width},
-    tests=[Tested("I4", "std of a fraction over networks, and class means over them (χ² test)", lambda c: [
+    tests=[Deciding("I4", "std of a fraction over networks, and class means over them (χ² test)", lambda c: [
         *(check(f"{n} classes, power of width", _slope(c, n), near=0.0, room=0.05) for n in (2, 10)),
         check("p of alike class means", [library.equal_means_test(m.guesses.fractions)[1] for m in c.cells.values()],
               above=1e-4, at=[f"{label}, width {width}" for label, width in c.cells]),
@@ -265,7 +265,7 @@ criterion = measured(
         "width": c.width, "theory_gamma": c.theory[name], "mean": _activation(name).moments(0.0, 1.0).mean,
         "causes": c.causes[name],
     },
-    tests=[Tested(
+    tests=[Deciding(
         "I5", "γ of activations (odd ones, and those with their mean taken off, have mean 0)", _right,
         within=lambda c: [check("all", [*c.found.values()], near=[*c.theory.values()], at=c.found,
                                 room=[0.02 + 0.1 * t for t in c.theory.values()],
@@ -337,7 +337,7 @@ uncentred = measured(
     rows=lambda c, name, label, width: {"data": label, "width": width} | (
         {"theory_gamma": _shifted_gamma(name, float(label[7:]))} if label.startswith("blob") else {}
     ),
-    tests=[Tested("I7", "γ of odd activations", _uncentred, also=lambda c: "blobs shifted by 1: " + ", ".join(
+    tests=[Deciding("I7", "γ of odd activations", _uncentred, also=lambda c: "blobs shifted by 1: " + ", ".join(
         f"{name} {g[1.0]}" for name, g in c.moved.items()
     ))],
     charts=lambda c: {"shift": lines(
@@ -435,7 +435,7 @@ maxpool = measured(
     rows=lambda c, name, k: {"pool": k, "width": min(200 * k, c.most), "theory_gamma": c.theory[name, k]},
     tables=lambda c: {"maxima": {"k": MAXIMA, "ratio": c.ratios, "relative_spread": c.spreads}},
     tests=[
-        Tested(
+        Deciding(
             "I8", "γ by the size of pools", _grows,
             within=lambda c: [check("all", [gamma(c[key]) for key in c.theory], near=[*c.theory.values()],
                                     room=[0.05 + 0.15 * t for t in c.theory.values()],
@@ -443,7 +443,7 @@ maxpool = measured(
                                     at=[f"{name}, K = {k}" for name, k in c.theory])],
             limit="few pooled nodes: some measured γ depart from theory",
         ),
-        Tested(
+        Deciding(
             "I8", "the maximum of K Gaussians", _tends,
             within=lambda c: [check(f"mean/√(2 ln K) at K = {k:g}", r, near=1.0, room=0.1)
                               for k, r in zip(MAXIMA[1:3], c.ratios[1:3], strict=True)],
@@ -504,19 +504,19 @@ weight_scale = measured(
         part: getattr(c[name, width, small].weights_layers[-1], part) for part in ("center", "spread")
     },
     tests=[
-        Tested(
+        Deciding(
             "I11", "as guesses, in general: std of G₀ with weights of order 1/N at N = {last}",
             lambda c: [_coins(pair, name) for name, pair in c.pair.items()],
             otherwise="the arg-max does not see a common scale{still}. Not neutral",
         ),
-        Tested(
+        Deciding(
             "I11", "as an absolute statement about centers, ReLU with weights of order 1/N from N = {narrow} to {last}",
             lambda c: [check("center variance of the outputs, last by first", c.fall, below=0.5)],
             within=lambda c: [surely(check("γ at the first N", c.gammas[0], above=c.gammas[1], by=0.1,
                                            than="at the last"))],
             limit="the spread over data falls with it: their ratio γ, and so the guesses, stay",
         ),
-        Tested(
+        Deciding(
             "I11", "for a smooth activation with φ(0) = 0 small weights make it linear: std of G₀",
             lambda c: [_coins(c.pair["GELU"], "GELU")],
         ),

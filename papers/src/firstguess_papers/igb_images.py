@@ -15,7 +15,7 @@ from firstguess_papers.charts import largest, laws, note_largest, std
 from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Check, Number, average, check
-from firstguess_papers.measured import Cell, Found, Tested, measured
+from firstguess_papers.measured import Cell, Deciding, Found, measured
 
 KAIMING = (2.0, 0.0)  # σw², σb²
 TANH, RELU = KINDS
@@ -60,7 +60,7 @@ fig1 = measured(
     full=dict(n=300, inits=250, kernels=(5, 3)),
     cells=_fig1_cells,
     rows=lambda c, _, kernel: {"kernel": kernel},
-    tests=[Tested("I8", "CNN-A on cat and dog images, std of G₀", lambda c: [
+    tests=[Deciding("I8", "CNN-A on cat and dog images, std of G₀", lambda c: [
         check(f"{RELU}, kernel {k}", std(c[RELU, k]), above=std(c[TANH, k]), by=0.1, than=TANH) for k in c.kernels
     ])],
     charts=lambda c: {"laws": laws(
@@ -90,7 +90,7 @@ fig10 = measured(
     full=[dict(kernel=9, n=150, inits=50), dict(kernel=5, n=100, inits=80)],
     cells=_fig10_cells,
     rows=lambda c, _, label: {"data": label, "kernel": c.kernel},
-    tests=[Tested(
+    tests=[Deciding(
         "I13", "average largest fraction",
         lambda c: [*(check(f"{kind}, MNIST", largest(c[kind, "MNIST"]), above=coin_flips(2, c.n), by=ROOM,
                            than="coin flips") for kind in KINDS),
@@ -122,7 +122,7 @@ fig11 = measured(
     full=[dict(kernel=9, n=200, inits=50), dict(kernel=5, n=100, inits=100)],
     cells=lambda c: _cnn_b(c, "cifar10:test", 10),
     rows=lambda c, kind: {"kernel": c.kernel, **_means(c[kind])},
-    tests=[Tested("I14", "average largest fraction, and class means over networks (χ² test)", lambda c: [
+    tests=[Deciding("I14", "average largest fraction, and class means over networks (χ² test)", lambda c: [
         *(check(f"{kind}, p of alike class means", _means(m)["p_alike"], above=1e-4) for kind, m in c.cells.items()),
         check(RELU, largest(c[RELU]), above=largest(c[TANH]), by=ROOM, than=TANH),
     ], each="kernel {kernel}")],
@@ -181,7 +181,7 @@ fig12 = measured(
     full=[dict(kernel=9, n=400, inits=20), dict(kernel=5, n=300, inits=30)],
     cells=lambda c: _cnn_b(c, "cifar100:test", 100),
     rows=lambda c, kind: {"kernel": c.kernel, "empty": _empty(c[kind]).value, "empty_error": _empty(c[kind]).error},
-    tests=[Tested(
+    tests=[Deciding(
         "I15", "a hundred classes", lambda c: _most_get_nothing(c, RELU),
         within=lambda c: _most_get_nothing(c, TANH), each="kernel {kernel}",
         limit="with tanh and average-pooling fewer than half of the classes go empty, or 0 is not the most frequent "
@@ -217,7 +217,7 @@ fig13 = measured(
     quick=dict(models=("ResNet10", "ViT, width 128, 4 blocks"), n=80, inits=20),
     full=dict(models=tuple(MODELS), n=100, inits=20),
     cells=_fig13_cells,
-    tests=[Tested("I16", "average largest of ten fractions", lambda c: [
+    tests=[Deciding("I16", "average largest of ten fractions", lambda c: [
         check(name, largest(m), above=coin_flips(10, c.n), by=ROOM, than="coin flips") for name, m in c.cells.items()
     ])],
     charts=lambda c: {"laws": laws(

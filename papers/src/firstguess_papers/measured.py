@@ -1,7 +1,7 @@
 """Items that are data: a sweep of measurements, quantities of it, checks, a sentence and charts.
 
 Sizes say how large; `cells` which networks on which data; `quantities` what is read off them, or computed in other
-pieces; a `Tested` (or `judge`) which checks decide a claim. Settings, keys, table, measured text, verdicts and titles
+pieces; a `Deciding` (or `judge`) which checks decide a claim. Settings, keys, table, measured text, verdicts and titles
 follow.
 """
 
@@ -100,7 +100,7 @@ Words: TypeAlias = str | Callable[[Found], str]
 
 
 @dataclass(frozen=True)
-class Tested:
+class Deciding:
     """One entry of the ledger by named checks, over all sets of sizes: statement, measured text and reason follow.
 
     `each` tells the sets apart, where there are several. Other words as in `judging.claimed`.
@@ -143,7 +143,7 @@ def measured(
     charts: Callable[[Found], Mapping[str, Chart]],
     cells: Callable[[Found], Mapping[Any, Cell | Training]] = lambda _: {},
     quantities: Callable[[Found], Mapping[str, Any]] = lambda _: {},
-    tests: Sequence[Tested] = (),
+    tests: Sequence[Deciding] = (),
     judge: Callable[[Found], Sequence[Entry]] = lambda _: (),
     claims: Sequence[str] = (),
     rows: Callable[..., Mapping[str, Any]] = lambda _, *key: {},
