@@ -360,3 +360,22 @@ def test_every_number_is_computed_another_way(activation: str) -> None:
 def test_a_number_without_a_second_computation_would_be_found() -> None:
     left = "HARMLESS … and a new number, 17.3 of them"
     assert re.findall(r"[0-9.]*[0-9]", left) == ["17.3"]
+
+
+def test_numbers_of_a_centred_head_are_computed_another_way() -> None:
+    """What stands first under "What to change": shares of the same networks without their mean logits."""
+    hand = Hand("ReLU")
+    optimizer = torch.optim.SGD(hand.model.parameters(), RATE)
+    d = fg.diagnose(hand.model, (hand.x, hand.y), optimizer=optimizer, batch_size=N, seconds=600, progress=False)
+    found = re.search(
+        rf"centre the head \(fg\.repair\) \(measured: ({NUMBER}) and ({NUMBER}) initializations\) largest share {P} "
+        rf"→ {P}, γ ({NUMBER}) → ({NUMBER}), gradients",
+        " ".join(str(d).split()),
+    )
+    assert found is not None
+    before, count, start, end, gamma, zero = found.groups()
+    centred = np.array([share(logits - logits.mean(0)) for logits in hand.logits[: int(count)]])
+    assert (before, zero) == (str(INITS), "0")
+    near(100 * hand.mean, start)
+    near(100 * centred.mean(), end)
+    near(hand.gammas(), gamma, rel=1e-3)
