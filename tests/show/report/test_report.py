@@ -268,3 +268,16 @@ def test_what_a_page_is_given_is_escaped_once() -> None:
     assert "<i>" not in text
     assert "&amp;lt;" not in text
     assert "&lt;b&gt; See <a href=" in text
+
+
+def test_words_have_tooltips_where_they_are_first_read() -> None:
+    from markupsafe import Markup
+
+    from firstguess.show.report.pages import explained
+
+    text = Markup("<h2>A share</h2><p>One share, a <code>share</code>, a share &amp; γ.</p><svg>γ</svg><p>γ</p>")
+    found = explained(text, {r"\bshare\b": 'part of "all"', "γ": "drift ratio"})
+    assert found == (
+        '<h2>A share</h2><p>One <abbr title="part of &#34;all&#34;">share</abbr>, a <code>share</code>, a share &amp; '
+        '<abbr title="drift ratio">γ</abbr>.</p><svg>γ</svg><p>γ</p>'
+    )

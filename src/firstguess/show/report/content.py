@@ -46,7 +46,7 @@ _KEYS = {"model": "class of the model", "network": "description"}
 def document(d: Diagnosis, *, live: bool = True) -> str:
     """One HTML file that loads nothing; not `live`: without scripts, charts are pictures."""
     on = f" on {d.data_name}" if d.data_name else ""
-    return page("report.html", f"{d.name}{on}: {d.answer} · firstguess", context(d, live=live), live=live)
+    return page("report.html", f"{d.name}{on}: {d.answer} · firstguess", context(d, live=live), live=live, tips=_TIPS)
 
 
 def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
@@ -423,6 +423,7 @@ TERMS = (
         r"\b[Cc]entr(e|es|ed|ing)\b",
     ),
 )
+_TIPS = {term.used: term.meaning for term in TERMS}
 
 
 def used(text: str) -> list[Term]:

@@ -63,12 +63,21 @@ DARK = {
 }
 
 
-def page(template: str, title: str, context: Mapping[str, Any], *, live: bool = True, own: Sequence[str] = ()) -> str:
+def page(
+    template: str,
+    title: str,
+    context: Mapping[str, Any],
+    *,
+    live: bool = True,
+    own: Sequence[str] = (),
+    tips: Mapping[str, str] | None = None,
+) -> str:
     """The text of one file: a template, filled, with the style and what draws the charts.
 
-    `own` are files of further scripts. Not `live`: without scripts, charts are pictures.
+    `own` are files of further scripts, `tips` patterns of words and their meaning. Not `live`: without scripts, charts
+    are pictures.
     """
-    body = render(template, **context)
+    body = explained(render(template, **context), tips or {})
     scripts: list[str] = []
     if live and "<figure" in body:
         scripts.append(vl_convert.javascript_bundle(_GLOBAL).replace("</script", "<\\/script"))
@@ -85,6 +94,27 @@ def page(template: str, title: str, context: Mapping[str, Any], *, live: bool = 
         version=__version__,
     )  # fmt: skip
     return str(page)
+
+
+_NO_TIPS = frozenset(
+    {"a", "button", "code", "dl", "figure", "h1", "h2", "pre", "script", "style", "summary", "svg", "th"}
+)
+
+
+def explained(body: Markup, tips: Mapping[str, str]) -> Markup:
+    """The first mention of each word in running text, with its meaning as a tooltip."""
+    left, parts, inside = dict(tips), re.split(r"(<[^>]*>)", body), list[str]()
+    for k, part in enumerate(parts):
+        if tag := re.match(r"<(/?)(\w+)", part):
+            if tag[2] in _NO_TIPS:
+                inside = inside[:-1] if tag[1] else [*inside, tag[2]]
+        elif not inside and part.strip():
+            for pattern in list(left):
+                if (found := re.search(pattern, part)) and len(found[0]) < 40:
+                    tip = Markup('<abbr title="{}">').format(left.pop(pattern)) + Markup(found[0]) + Markup("</abbr>")
+                    parts[k] = f"{part[: found.start()]}{tip}{part[found.end() :]}"
+                    break  # one per piece of text: what stands between tags is short
+    return Markup("".join(parts))
 
 
 def render(template: str, **context: Any) -> Markup:
