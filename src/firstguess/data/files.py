@@ -103,8 +103,7 @@ def idx(
 
 def find_idx(directory: Path, split: str) -> tuple[Path, Path] | None:
     """The image and label file of a split in a directory, or None when one of the two is not there."""
-    if split not in _PREFIX:
-        raise InvalidInput('the split "train" or "test"', got=repr(split))
+    checks.choice(split, _PREFIX, "find_idx", "split")
     found: list[Path] = []
     for kind, axes in (("images", 3), ("labels", 1)):
         stems = [f"{_PREFIX[split]}-{kind}{mark}idx{axes}-ubyte" for mark in "-."]

@@ -122,8 +122,7 @@ def cnn(
 
 
 def _around(phi: Layer, norm: str | Layer | None, placement: Placement) -> list[Layer]:
-    if placement not in ("before", "after"):
-        raise InvalidInput("placement 'before' or 'after' the activation", got=placement, hint="placement='after'")
+    checks.choice(placement, ("before", "after"), "norm", "placement", hint="placement='after'")
     if norm is None:
         return [phi]
     return [_layer(norm), phi] if placement == "before" else [phi, _layer(norm)]

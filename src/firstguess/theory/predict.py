@@ -69,8 +69,7 @@ def predict(
     """
     if width is not None:
         width = check_width(width)
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-        raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
+    draws = checks.count(draws, 1, "number of draws", "predict", "draws=10_000")
     fan_in = _FAN_IN if width is None else width
     heads: dict[str, Any] = {"draws": draws, "seed": seed, "width": fan_in, "seconds": seconds}
     if data is None:

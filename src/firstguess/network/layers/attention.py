@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations import registry
@@ -104,8 +105,7 @@ class Attention(TwoWeights):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.by not in _WAYS:
-            raise InvalidInput(f"by to be one of {', '.join(_WAYS)}", got=self.by, where="attention", hint="by=sampled")
+        checks.choice(self.by, _WAYS, "attention", "by", hint="by=sampled")
         if self.groups is not None and self.heads % self.groups:
             near = next(g for g in range(min(self.groups, self.heads), 0, -1) if self.heads % g == 0)
             raise InvalidInput(

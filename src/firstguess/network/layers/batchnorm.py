@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final, get_args
 
 import numpy as np
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, effective_directions, self_normalized, through_leaky
 from firstguess.network.finite_sample import PointSample, by_unit
@@ -83,19 +84,14 @@ class BatchNorm(Layer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.estimator not in ("usual", "leave_one_out"):
-            raise InvalidInput(
-                "estimator to be usual or leave_one_out",
-                got=self.estimator,
-                where="batchnorm",
-                hint="batchnorm(batch=16, estimator=leave_one_out)",
-            )
+        hint = "batchnorm(batch=16, estimator=leave_one_out)"
+        checks.choice(self.estimator, get_args(Estimator), "batchnorm", "estimator", hint=hint)
         if self.estimator == "leave_one_out" and (self.batch is None or self.batch < 5):
             raise InvalidInput(
                 "a batch of at least 5 for the leave-one-out estimator (below, the variance is infinite)",
                 got="the whole data set" if self.batch is None else self.batch,
                 where="batchnorm",
-                hint="batchnorm(batch=16, estimator=leave_one_out)",
+                hint=hint,
             )
 
     def shape(self, before: Shape, units: int | None) -> Shape:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 import numpy as np
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network import weights
@@ -40,8 +41,7 @@ class PoolTokens(Layer):
     at: Literal["cls", "mean", "last"]
 
     def __post_init__(self) -> None:
-        if self.at not in ("cls", "mean", "last"):
-            raise InvalidInput("cls, mean or last", got=self.at, where="pool_tokens", hint="pool_tokens(mean)")
+        checks.choice(self.at, ("cls", "mean", "last"), "pool_tokens", hint="pool_tokens(mean)")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)
