@@ -115,6 +115,11 @@ def test_predicted_is_measured(style: str, tied: bool) -> None:
     assert fg.Measurement.from_dict(m.to_dict()).own_guess == m.own_guess
     assert "chance to guess the own input" in str(p)
     assert "chance to guess the own input" in str(m)
+    g = m.guesses  # the line, from the counts of every network
+    empty = float(np.mean([np.count_nonzero(row == 0) for row in g.fractions]))
+    line = next(line for line in str(m).splitlines() if "tokens that are guessed" in line)
+    assert f"{empty:.4g} ±" in line
+    assert "tokens that are guessed" in str(p)
 
 
 def test_described_tokens() -> None:

@@ -169,10 +169,13 @@ def ends(low: float, high: float) -> list[float] | None:
 def with_error(value: float, error: float) -> str:
     """A value and its standard error, where it has one.
 
-    >>> with_error(0.25, 0.031), with_error(0.25, math.nan)
-    ('0.25 ± 0.031', '0.25')
+    >>> with_error(0.1875, 0.0123), with_error(3.0, math.nan), with_error(24920.3, 132.0)
+    ('0.1875 ± 0.012', '3', '24 920 ± 130')
     """
-    return f"{value:.4g} ± {error:.2g}" if math.isfinite(error) else f"{value:.4g}"
+    shown = spaced(value) if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    if not math.isfinite(error):
+        return shown
+    return f"{shown} ± {rounded(error) if 10 <= error < 1e9 else f'{error:.2g}'}"
 
 
 def deviation(z: float) -> str:

@@ -377,6 +377,7 @@ class Measurement(StoredRecord, Shown):
             rows.append(("standard deviation of a class's share", with_interval(g.std(), *g.interval("std"))))
         if self.own_guess is not None:
             rows.append(("chance to guess the own input", with_error(*self.own_guess)))
+            rows.append(("tokens that are guessed", g.support_words()))
         return rows
 
     def __repr__(self) -> str:

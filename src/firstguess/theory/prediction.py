@@ -427,6 +427,7 @@ class Prediction(StoredRecord, Shown):
             rows.append(("gradients, going back", said))
         if self.own_guess is not None:
             rows.append(("chance to guess the own input", f"{self.own_guess:.4g}"))
+            rows.append(("tokens that are guessed", self.guesses.support_words()))
         return rows
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Shown
 from firstguess.base.statistics import FloatArray
+from firstguess.base.text import short, spaced, with_error
 
 if TYPE_CHECKING:
     from firstguess.theory.shares.token_counts import EvenCounts
@@ -71,9 +72,9 @@ class OverInits:
         return self.mean
 
     def __str__(self) -> str:
-        error = f" ± {self.error:.1g}" if self.error > 0.0 else ""
-        low, high = self.quantile([0.05, 0.95])
-        return f"{self.mean:.4g}{error} on average, {low:.3g} to {high:.3g} in 90 % of the initializations"
+        low, high = (short(v) for v in self.quantile([0.05, 0.95]))
+        mean = with_error(self.mean, self.error if self.error > 0.0 else math.nan)
+        return f"{mean} on average, {low} to {high} in 90 % of the initializations"
 
 
 def check_rank(k: object, classes: int) -> int:
@@ -317,6 +318,15 @@ class ClassShares(Shown):
                 + special.gammaln(points - n + 1) - special.gammaln(points + 1)
             )  # fmt: skip
         return of_rows(np.where(left >= n, chance, 0.0).sum(axis=1))
+
+    def support_words(self) -> str:
+        """How many classes are guessed, in a line."""
+        spread, never = self.effective_support(), self.never()
+        return (
+            f"{with_error(spread.mean, spread.error)} (effective support; even guessing "
+            f"{spaced(self.null().effective_support)}), {with_error(never.mean, never.error)} of "
+            f"{spaced(self.classes)} never"
+        )
 
     def null(self, n: int | None = None) -> EvenCounts:
         """What guesses that fall on every class equally often would show on n points (None: on all points)."""
