@@ -159,9 +159,14 @@ def test_variance_by_position_is_predicted_and_measured() -> None:
         ("llama", "llama", (96, 2, 8800, 3, 3, 256), (170, 26)),
         ("llama", "torch", (88, 4, 6700, 4, 2, 230), (125, 32)),
         ("gpt2", "gpt2", (128, 6, 5900, 8, 8, 512), (112, 40)),
+        # And four after units of unequal size, committed before they were run.
+        ("llama", "llama", (112, 4, 5700, 4, 2, 300), (88, 50)),
+        ("llama", "llama", (152, 5, 4300, 4, 1, 400), (120, 36)),
+        ("llama", "llama", (200, 3, 6300, 5, 5, 540), (64, 58)),
+        ("llama", "llama", (80, 2, 7100, 4, 4, 210), (140, 33)),
     ],
 )
-def test_networks_of_eighteen_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
+def test_networks_of_22_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
     """Hugging Face's models, 16 each: 3 standard errors, and 5 %, which (52) and sums of parts leave out."""
     transformers = pytest.importorskip("transformers")
     size = dict(zip(("width", "depth", "vocabulary", "heads", "groups", "hidden"), sizes, strict=True))

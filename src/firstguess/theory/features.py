@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import Layer, Mix
@@ -24,6 +25,7 @@ from firstguess.theory.shares.token_counts import same_guess_chance
 from firstguess.theory.tokens import block_covariances
 
 _SEEN = 384  # tokens whose covariance says how far widths scatter it
+_EQUAL = 128  # independent units from which on they are drawn of equal size
 _CHUNK = 4096  # positions whose features are drawn at once
 
 
@@ -66,6 +68,30 @@ def effective_width(body: Network, ids: NDArray[np.int64], width: int) -> float:
             sources += [(1.0 / units, np.sqrt(slope * (2.0 + slope)) * k), (1.0 / inner, added)]
     last = whole.diagonal()
     return 1.0 / (1.0 / width + sum(weight * float(np.mean(part.diagonal() / last)) ** 2 for weight, part in sources))
+
+
+def unequal_units(effective: float, width: int) -> Array:
+    """Variances of units, 1 on average, that scatter correlations as `effective` independent ones of `width` do.
+
+    Products of random weights leave few strong directions and many weak ones. The strongest half are the largest of
+    `width` log-normal variances; what is left of these is shared out equally. Beyond 128 equal ones do as well.
+
+    >>> found = unequal_units(20.0, 104)
+    >>> print(len(found), round(float(found.sum() ** 2 / (found**2).sum()), 3), f"{found[0] / found.sum():.2f}")
+    40 20.0 0.15
+    """
+    units = min(width, 2 * round(effective))
+    levels = special.ndtri((np.arange(width, 0, -1) - 0.5) / width)
+    low, high, found = 0.0, 6.0, np.ones(round(effective))
+    if effective > _EQUAL or units < effective + 0.5:
+        return found
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        found = np.exp(middle * levels)
+        found[units // 2 : units] = found[units // 2 :].sum() / (units - units // 2)
+        found = found[:units] * (units / found[:units].sum())
+        low, high = (middle, high) if units / np.square(found).mean() > effective else (low, middle)
+    return found
 
 
 def _window(k: Array, tokens: int) -> Array:

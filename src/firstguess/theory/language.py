@@ -37,7 +37,7 @@ from firstguess.network.layers import Attention, Embed, Unembed
 from firstguess.network.network import Network
 from firstguess.network.walk import check_vocabulary, every, shapes
 from firstguess.network.weights import draw_weights
-from firstguess.theory.features import Parts, effective_width
+from firstguess.theory.features import Parts, effective_width, unequal_units
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.token_counts import KAPPA, TokenCounts, same_guess_chance, support_steps
@@ -128,18 +128,19 @@ def predict_language(
     own = (_own(network, stream, looked.size) if head.tied else np.zeros(looked.size))[at]
     inner = stream.k[np.ix_(at, at)] if len(at) < len(stream.k) else stream.k
     effective = min(effective_width(body, looked, width=size), float(size))
+    scales = np.ones(size)
     if effective < size - 0.5:
-        said.append(
-            f"features of {size} units scatter as {effective:.0f} independent ones would, which are drawn: (55)"
+        scales = unequal_units(effective, size)
+        drawn = (
+            "which are drawn" if len(scales) == round(effective) else f"as {len(scales)} unequal ones that are drawn"
         )
+        said.append(f"features of {size} units scatter as {effective:.0f} independent ones would, {drawn}: (55)")
     share = _own_share(network, stream, looked.size, variance)
     if share is not None:
         maps = ": each token maps to a nearly fixed random answer" if share >= _FIXED and not head.tied else ""
         said.append(f"{share:.0%} of the last state is the token's own embedding{maps}")
     kappa = 2.0 - (2.0 - KAPPA.get(head.init, 2.0)) * effective / size
-    heads = _Heads(
-        inner, own, variance, flat[: len(at)], size, round(effective), network.classes, head.init, kappa, seed
-    )
+    heads = _Heads(inner, own, variance, flat[: len(at)], size, scales, network.classes, head.init, kappa, seed)
     parts = counts = None
     if not whole:
         some = np.zeros(looked.size, bool)
@@ -349,11 +350,16 @@ class _Heads:
     variance: float  # of a vector's entries
     ids: NDArray[np.int64]
     width: int
-    units: int  # as many independent ones as scatter correlations as those of the network do
+    scales: Array  # variances of units that scatter correlations as those of the network do: 1 on average
     vocabulary: int
     init: str  # distribution of the head's weights
-    kappa: float  # Var |row|²·units/|row|⁴ of the part that the units see
+    kappa: float  # Var |row|²/|row|⁴ of the part that the units see, by what they scatter
     seed: int
+
+    @property
+    def units(self) -> int:
+        """How many units are drawn."""
+        return len(self.scales)
 
     def logits(self) -> Array:
         """The covariance of logits over classes, by that of a weight: the own logits add 1/V of their squares."""
@@ -397,6 +403,8 @@ class _Heads:
         for index in range(count):
             rng = np.random.default_rng((self.seed, index, 0x1A46))
             x, own = features(rng)
+            if self.units < self.width:
+                x *= np.sqrt(self.scales).astype(np.float32)
             table = self._rows(rng)
             if own.any():
                 vectors = (own[:, None] * (scale * table[ids])).astype(np.float32, copy=False)
@@ -419,8 +427,8 @@ class _Heads:
         if units == self.width:
             return draw_weights(rng, self.init, units, 1, units, self.vocabulary)[0].T
         rows = rng.standard_normal((self.vocabulary, units), dtype=np.float32)
-        shape = units / self.kappa
-        squares = rng.gamma(shape, 1.0 / shape, self.vocabulary) / np.square(rows).mean(axis=1)
+        shape = units / float(np.square(self.scales).mean()) / self.kappa
+        squares = rng.gamma(shape, 1.0 / shape, self.vocabulary) / (np.square(rows) @ self.scales / units)
         return rows * np.sqrt(squares).astype(np.float32)[:, None]
 
     def _largest(
