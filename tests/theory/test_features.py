@@ -12,7 +12,7 @@ from scipy import stats
 import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.theory.features import Parts, effective_width
+from firstguess.theory.features import Parts, effective_width, unequal_units
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -107,7 +107,21 @@ def test_parts_that_are_found_are_those_that_were_put_in() -> None:
     )  # 0.016 of it are 4000 units; the scatter of all correlations is three times it
     assert abs(left.mean()) < 0.01
     assert wanted[off].std() > 2 * left.std()
-    np.testing.assert_allclose(drawn.diagonal().mean(), 1.0, atol=0.05)
+    # Also where words of a window come again: 1 ± √(2/4000), 480 times, at 6.5 standard deviations.
+    np.testing.assert_allclose(drawn.diagonal(), 1.0, atol=6.5 * math.sqrt(2 / 4000))
+
+
+@pytest.mark.parametrize(("effective", "width", "units"), [(20.3, 104, 40), (60.0, 96, 96), (150.0, 768, 150)])
+def test_units_of_unequal_size_scatter_as_fewer(effective: float, width: int, units: int) -> None:
+    """Overlaps of drawn features, 300 each of 40 draws: 5.6 standard errors of their mean square, 1/effective."""
+    sizes = unequal_units(effective, width)
+    assert len(sizes) == units
+    rng, found = np.random.default_rng(4), []
+    for _ in range(40):
+        x = rng.normal(size=(300, units)) * np.sqrt(sizes)
+        found.append(np.square((x[:150] @ x[150:].T) / units).mean())
+    error = float(np.std(found, ddof=1)) / math.sqrt(40)
+    assert abs(np.mean(found) - 1.0 / effective) <= 5.6 * error
 
 
 def test_variance_by_position_is_predicted_and_measured() -> None:
@@ -167,7 +181,7 @@ def test_variance_by_position_is_predicted_and_measured() -> None:
     ],
 )
 def test_networks_of_22_sizes(style: str, init: str, sizes: tuple[int, ...], shape: tuple[int, int]) -> None:
-    """Hugging Face's models, 16 each: 3 standard errors, and 5 %, which (52) and sums of parts leave out."""
+    """Hugging Face's models, 16 each: 3 standard errors, and 5 % where tokens decide, (52), 10 % where not."""
     transformers = pytest.importorskip("transformers")
     size = dict(zip(("width", "depth", "vocabulary", "heads", "groups", "hidden"), sizes, strict=True))
     ids = zipf(size["vocabulary"], shape[0] * shape[1], 11).reshape(shape)
@@ -199,4 +213,4 @@ def test_networks_of_22_sizes(style: str, init: str, sizes: tuple[int, ...], sha
     for column, shown in enumerate((p.effective_support(), p.never())):
         own = float(networks[:, column].std(ddof=1)) / 4.0
         off = abs(shown.mean - networks[:, column].mean()) - 3 * math.hypot(own, shown.error)
-        assert off <= 0.05 * shown.mean
+        assert off <= (0.05 if init == "torch" else 0.1) * shown.mean

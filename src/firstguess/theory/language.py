@@ -361,6 +361,11 @@ class _Heads:
         """How many units are drawn."""
         return len(self.scales)
 
+    @property
+    def every(self) -> bool:
+        """Whether these are the network's own units, all alike."""
+        return self.units == self.width and bool(np.all(self.scales == 1.0))
+
     def logits(self) -> Array:
         """The covariance of logits over classes, by that of a weight: the own logits add 1/V of their squares."""
         if not self.own.any():
@@ -403,12 +408,12 @@ class _Heads:
         for index in range(count):
             rng = np.random.default_rng((self.seed, index, 0x1A46))
             x, own = features(rng)
-            if self.units < self.width:
+            if not self.every:
                 x *= np.sqrt(self.scales).astype(np.float32)
             table = self._rows(rng)
             if own.any():
                 vectors = (own[:, None] * (scale * table[ids])).astype(np.float32, copy=False)
-                if self.units == self.width:
+                if self.every:
                     x += vectors
                 else:  # the token's own vector has all units, the rest fewer of its own
                     more = rng.standard_normal((self.vocabulary, self.units), dtype=np.float32)
@@ -424,7 +429,7 @@ class _Heads:
         units = self.width if self.own.any() else self.units
         if self.init == "normal":
             return rng.standard_normal((self.vocabulary, units), dtype=np.float32)
-        if units == self.width:
+        if self.every or self.own.any():
             return draw_weights(rng, self.init, units, 1, units, self.vocabulary)[0].T
         rows = rng.standard_normal((self.vocabulary, units), dtype=np.float32)
         shape = units / float(np.square(self.scales).mean()) / self.kappa
