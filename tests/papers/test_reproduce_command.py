@@ -154,7 +154,8 @@ def test_an_item_is_interrupted_resumed_and_written(tmp_path: Path) -> None:
     one, two = (folder / "quick/beyond/small/laws.parquet" for folder in (tmp_path, tmp_path / "other"))
     assert one.read_bytes() == two.read_bytes()
     assert "[beyond/small](beyond.md#beyondsmall)" in (tmp_path / "claims/igb.md").read_text(encoding="utf-8")  # of I4
-    assert "![beyond/small](../figures/beyond_small_laws.png)" in (tmp_path / "claims/beyond.md").read_text(encoding="utf-8")
+    beyond = (tmp_path / "claims/beyond.md").read_text(encoding="utf-8")
+    assert "![beyond/small](../figures/beyond_small_laws.png)" in beyond
     for name in ("laws.png", "laws.html", "laws.parquet", "record.json"):
         assert (tmp_path / "quick/beyond/small" / name).exists()
     lines = json.loads((tmp_path / "quick/ledger.json").read_text(encoding="utf-8"))
