@@ -36,7 +36,7 @@ class Outline(HTMLParser):
         self.ids: list[str] = []
         self.links: list[str] = []
         self.text = ""
-        self.feed(page)
+        self.feed(re.sub(r"</?abbr[^>]*>", "", page))  # a tooltip is no end of a text
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
