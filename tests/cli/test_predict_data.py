@@ -126,7 +126,7 @@ def test_figures_of_a_kernel_reading(tmp_path: Path) -> None:
         (["predict", NET, "--compare"], "no --data"),
         (["predict", NET, "--data-dir", "."], "--data-dir"),
         (["predict", NET, "--data", "digits", "--inits", "10"], "--compare"),
-        (["predict", NET, "--data", "blob:n=9,d=2", "--draws", "0"], "draws of at least 1"),
+        (["predict", NET, "--data", "blob:n=9,d=2", "--draws", "0"], "draws, at least 1"),
         (["predict", NET, "--data", "blob:n=9,d=2", "--points", "1"], "at least 2 data points"),
         (["predict", NET, "--data", "digitz"], "the name of data, or a path"),
         (["predict", NET, "--data", "mnist"], "FIRSTGUESS_DATA"),
