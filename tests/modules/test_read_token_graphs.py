@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from token_models import BY_HAND, IDS, WIDTH, Encoder, Fused, Multihead, Text, example_of, hugging_face
+from token_models import BY_HAND, IDS, IMAGES, WIDTH, Encoder, Fused, Multihead, Text, ViT, example_of, hugging_face
 from torch import nn
 
 import firstguess as fg
@@ -110,6 +110,14 @@ def test_modules_on_tokens_are_what_they_are_on_vectors(model, text):
     found = fg.read(model, IDS)
     assert str(found.network) == f"embed(1, width=32) > {text}{_HEAD}", str(found)
     assert any("same weights" in note for note in found.notes)
+
+
+def test_inputs_may_be_brought_to_the_type_of_a_weight_first():
+    class Typed(ViT):
+        def forward(self, x):
+            return super().forward(x.to(dtype=self.patch.weight.dtype))
+
+    assert str(fg.read(Typed(), IMAGES).network).startswith("patches(4, "), str(fg.read(Typed(), IMAGES))
 
 
 def test_a_module_that_is_only_called_attention_is_looked_into():

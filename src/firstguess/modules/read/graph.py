@@ -15,7 +15,7 @@ from firstguess.modules.read.dispatch import Modules, ParameterDraws, is_whole
 from firstguess.modules.read.result import Part, Unread
 from firstguess.modules.read.tracing import Traced, path_of, trace
 from firstguess.network.activations.registry import activation
-from firstguess.network.layer import FLAT, Layer, ReadContext, ReadResult, text
+from firstguess.network.layer import FLAT, Call, Layer, ReadContext, ReadResult, text
 from firstguess.network.layers import Activate, Residual, Scale
 from firstguess.network.layers.residual import unsigned
 
@@ -359,6 +359,8 @@ class GraphReader:
             return sum_of(self.trail, node, path, both[0], both[1])
         if len(signals) > 1:
             carrier.meaning = ReadResult(why=dispatch.of_several(node))
+        elif (found := dispatch.identity_call(Call(node.target, node.args, node.kwargs))) is not None:
+            carrier.meaning = found  # whatever type or device it is brought to
         elif any(n not in self.carriers and n not in self.aside for n in node.all_input_nodes):
             carrier.meaning = ReadResult(why="a parameter or buffer meets the signal outside of a known module")
         elif node.target in (operator.getitem, getattr) and self.carriers[first].unread:

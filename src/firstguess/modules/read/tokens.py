@@ -197,7 +197,8 @@ class TokenWalk:
         if module is not None and is_trunk(module) and image.kind == "input":
             return self._trunk(node, path, source)
         conv = self.builder.model.get_submodule(image.path) if image.module else None
-        first = isinstance(conv, nn.Conv2d) and self.trail.carriers[cast(fx.Node, image.before)].kind == "input"
+        ahead = (self.trail.carriers[one] for one in self.trail.back(image.before))
+        first = isinstance(conv, nn.Conv2d) and not any(one.unread or one.meaning.layers for one in ahead)
         before, after = self._shape(source), self._shape(node)
         if not first or len(before) != IMAGE or image.unread:
             return None

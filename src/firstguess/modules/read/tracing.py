@@ -189,9 +189,22 @@ def trace(model: nn.Module, inputs: Any, *, as_one: bool = False, whole: Whole =
     """The graph of `model`. Submodules with control flow stay whole; values are known if there are inputs."""
     call = OneInput(model, keys_of(model, inputs), as_one=as_one)
     found = _trace(call, inputs, whole)
-    if inputs is not None and (found.graph is None or found.problem):
-        found = replace(_trace(call, None, whole), problem=found.problem)
+    if inputs is not None and (found.graph is None or found.opaque or found.problem):  # without shapes
+        other = _trace(call, None, whole)
+        if other.graph is not None and (found.problem or len(other.opaque) < len(found.opaque)):
+            found = _run(call, other, inputs)
     return replace(found, opaque={path_of(path): why for path, why in found.opaque.items()})
+
+
+def _run(call: OneInput, traced: Traced, inputs: Any) -> Traced:
+    """A graph with the values of all nodes: a GraphModule would write Python, and a layer's name may be `class`."""
+    values = fx.Interpreter(call, graph=traced.graph, garbage_collect_values=False)
+    try:
+        with torch.no_grad():
+            values.run(inputs)
+    except Exception as error:
+        return replace(traced, problem=f"{type(error).__name__}: {_first_line(error)}")
+    return replace(traced, values=values.env)
 
 
 def _trace(call: OneInput, inputs: Any, whole: Whole) -> Traced:
