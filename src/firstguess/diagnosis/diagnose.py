@@ -310,7 +310,7 @@ def diagnose(
         subject.data_name,
         seen,
         run,
-        _assumed(using, run, said=steps is not None or epochs is not None) if seen is not None and seen.known else "",
+        _assumed(using, run, said=steps is not None or epochs is not None) if _told(lasts, seen) else "",
         causes.needed,
         given,
     )
@@ -321,6 +321,11 @@ def _so_far(tick: Any, verdict: Verdict, m: Measurement, faults: Sequence[Fault]
     if hasattr(tick, "say"):
         share = f"{verdict.name}, {percent(m.guesses.expected_max())} in one class"
         tick.say(f"so far: {f'fix this: {faults[0].name}' if faults else share}")
+
+
+def _told(lasts: PredictedDuration | None, seen: Rehearsal | None) -> bool:
+    """Whether the page says something of training, by theory or by copies."""
+    return (seen is not None and seen.known) or (lasts is not None and math.isfinite(lasts.steps))
 
 
 def _assumed(using: TrainedWith, run: int, *, said: bool) -> str:
