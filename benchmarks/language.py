@@ -6,7 +6,7 @@
     python benchmarks/language.py --ids tokens.npy     positions of a text: (sequences, tokens) ids
 
 Each case runs in a process of its own, which says its largest memory. `python benchmarks/language.py --text FILE --out
-tokens.npy` makes such ids of a file's lines with Mistral's tokenizer (pip install mistral-common).
+tokens.npy` makes such ids of a file's lines with Mistral's tokenizer (pip install 'mistral-common[sentencepiece]').
 """
 
 from __future__ import annotations

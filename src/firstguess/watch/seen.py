@@ -476,7 +476,9 @@ def summary(w: WatchedTraining) -> list[tuple[str, str]]:
     direction, ranks = w.direction, w.direction_ranks
     if math.isfinite(direction[-1]) and (hidden := w.looks[0].hidden) is not None:
         left = f"correlation {direction[-1]:.2f}, Kendall's τ {ranks[-1]:.2f} {end}"
-        rows.append(("hidden direction that is left", f"{left} (another seed: 0 ± {len(hidden) ** -0.5:.1g})"))
+        n = len(hidden)  # of both by chance, as units of another seed are exchangeable
+        chance = f"0 ± {(n - 1) ** -0.5:.2g} and 0 ± {math.sqrt((4 * n + 10) / (9 * n * (n - 1))):.2g}"
+        rows.append(("hidden direction that is left", f"{left} (another seed: {chance})"))
     if w.labels is not None:
         groups = [(name, w.accuracy[which].draws[0]) for name, which in (("favoured", FAVOURED), ("others", OTHERS))]
         said = [f"{name} {_ends(values, '.2f')}" for name, values in groups if np.isfinite(values).any()]
