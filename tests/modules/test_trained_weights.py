@@ -14,7 +14,7 @@ from tuned import trained
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.sources import Instance, Setup
-from firstguess.modules.members.weight_statistics import TRAINED, has_power, score
+from firstguess.modules.members.weight_statistics import TRAINED, Numbers, differs, has_power, score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -181,3 +181,11 @@ def test_a_trained_model_looks_trained(kind: str, optimizer: str) -> None:
     hidden = [p for p in model.parameters() if p.ndim > 1 and min(p.flatten(1).shape) >= 32]
     assert hidden
     assert all(score(p) > TRAINED for p in hidden)
+
+
+@pytest.mark.parametrize(("size", "other"), [(1.0, False), (2.0, True), (0.5, True)])
+def test_another_variance_is_another_draw(size: float, other: bool) -> None:
+    """400 normal numbers: the F-ratio of 4 is 14 standard errors of a variance away; false alarm 1e-9."""
+    torch.manual_seed(0)
+    law = Numbers.of(*(torch.randn(100) for _ in range(200)))
+    assert differs(Numbers.of(size * torch.randn(400)), law, 1e-9) == other
