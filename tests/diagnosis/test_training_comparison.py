@@ -237,3 +237,11 @@ def test_constant_curves_do_not_matter():
     """All networks alike at some step: no difference, and no division by it."""
     a, b = np.ones((5, 2)), np.ones((7, 2))
     assert permutation_test([(a, b)]) == ([1.0], 1.0)
+
+
+def test_trainings_that_diverged_are_said_and_only_they(pair):
+    predicted, _ = pair
+    calm = fg.compare(predicted, as_trained(predicted))
+    lost = fg.compare(predicted, as_trained(predicted, diverged=((0, 3), (4, 7))))
+    assert not any("diverged" in note for note in calm.notes)
+    assert any(f"2 of {len(predicted.largest.draws)} trainings diverged" in note for note in lost.notes)

@@ -310,3 +310,12 @@ def test_ten_classes_are_compared_class_by_class():
     for k in (1, 2, 10):
         assert f"before, number {k}: {percent(average_kth(10, k, law.gamma, quick=True))}" in page
     assert "before, number" not in panels._shares(after, see(Choice(classes=3)))
+
+
+def test_the_line_of_the_diagram_is_the_edge_of_chaos() -> None:
+    """χ passes 1 there: by straight lines of log χ between points 0.1 apart, within a hundredth."""
+    diagram = fg.phase_diagram("tanh", weight_vars=np.linspace(0.5, 4.0, 36), bias_vars=[0.05, 0.1])
+    (line,) = panels._level_lines(diagram)
+    assert [b for _, b in line] == [0.05, 0.1]
+    for w, b in line:
+        assert w == pytest.approx(fg.edge_of_chaos("tanh", bias_var=b), rel=0.01)

@@ -227,3 +227,20 @@ def test_a_view_is_a_flattening_only_where_it_keeps_the_batch(inner, right):
     found = read(Image(inner, 256))
     assert found.complete is right, str(found)
     assert right or "depends on the shape" in reasons(found)[0]
+
+
+def test_a_view_of_a_fixed_number_is_not_taken_for_the_batch() -> None:
+    """`view(len(x), -1)` flattens each point; `view(20, -1)` does so for batches of 20 alone."""
+
+    class Viewed(nn.Module):
+        def __init__(self, fixed: bool) -> None:
+            super().__init__()
+            self.fixed, self.head = fixed, nn.Linear(12, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x.view(20 if self.fixed else x.shape[0], -1))
+
+    assert read(Viewed(False)).complete
+    refused = read(Viewed(True))
+    assert not refused.complete
+    assert "depends on the shape" in " ".join(part.why for part in refused.unread)
