@@ -12,7 +12,7 @@ import firstguess as fg
 from firstguess.data import blob
 from firstguess.ensemble.logits import Logits
 from firstguess.show.charts import logits_chart, logits_film, save
-from firstguess.show.charts.logits import View
+from firstguess.show.charts.logits import FAVOURED, OTHER, RIVAL, View
 
 
 def cloud(shift: float, n: int = 400, classes: int = 2, seed: int = 0) -> Logits:
@@ -109,3 +109,11 @@ def test_the_film_takes_what_there_is() -> None:
             logits_film(bad)
     with pytest.raises(fg.InvalidInput, match="steps of the film"):
         logits_film(film, at=[2])
+
+
+@pytest.mark.parametrize(("classes", "other"), [(2, RIVAL), (3, OTHER)])
+def test_a_negative_margin_has_the_rivals_colour_only_where_there_is_one(classes: int, other: str) -> None:
+    """Of several classes those points are of any of the others."""
+    bars = [row for row in rows(logits_chart({"it": cloud(0.5, classes=classes)})) if "zero" in row]
+    assert {row["ink"] for row in bars if row["x"] + row["to"] < 0} == {other}
+    assert {row["ink"] for row in bars if row["x"] + row["to"] > 0} == {FAVOURED}
