@@ -423,7 +423,7 @@ TERMS = (
         r"\b[Cc]entr(e|es|ed|ing)\b",
     ),
 )
-_TIPS = {term.used: term.meaning for term in TERMS}
+_TIPS = {term.used: term.meaning for term in TERMS if "95" not in term.used}  # a number is no word
 
 
 def used(text: str) -> list[Term]:
