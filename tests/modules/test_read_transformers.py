@@ -288,3 +288,16 @@ def test_laws_of_padded_batches(name, side):
     batch = {"input_ids": ids, "attention_mask": (ids != pad).long()}
     predicted, gamma, se = measured(lambda: hugging_face(name, width=128, **more), batch, 100)
     assert abs(gamma - predicted) < 5.1 * se + 4 / 128 * (1 + predicted)
+
+
+def test_a_class_token_of_three_axes_makes_all_parameters_those_of_tokens() -> None:
+    """(1, 1, width), as timm has it, with no embedding and no attention of torch next to it."""
+    from firstguess.modules.read.read import token_parameters
+
+    class Tokens(nn.Module):
+        def __init__(self, *shape: int) -> None:
+            super().__init__()
+            self.token, self.head = nn.Parameter(torch.randn(*shape)), nn.Linear(8, 3)
+
+    assert list(token_parameters(Tokens(1, 1, 8))) == ["token", "head.weight", "head.bias"]
+    assert list(token_parameters(Tokens(8))) == []
