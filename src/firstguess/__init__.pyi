@@ -105,6 +105,7 @@ from firstguess.theory.phases.fixed_points import (
     neutrality_line as neutrality_line,
 )
 from firstguess.theory.phases.transformer import TransformerPhases as TransformerPhases
+from firstguess.theory.phases.transformer import transformer_phases as transformer_phases
 from firstguess.theory.predict import predict as predict
 from firstguess.theory.predict import width_needed as width_needed
 from firstguess.theory.prediction import FiniteSize as FiniteSize

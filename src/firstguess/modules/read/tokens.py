@@ -27,7 +27,7 @@ Form: TypeAlias = Literal["ids", "grid, nodes last", "nodes first", "tokens", "v
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class TokenView:
     """What a dense layer makes of the signal at `base`, whole, reshaped or in part: queries, keys, values, half a gate.
 
     `phi`: then this. The nodes that `made` it are parts of what it goes into.
@@ -47,7 +47,7 @@ class TokenSignal:
     """
 
     form: Form
-    view: View | None = None
+    view: TokenView | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,23 +58,23 @@ class Several:
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class HeadViews:
     """Logits of attention; or its `weights`; or what they take of the values (`value`), and an output layer follows."""
 
-    query: View
-    key: View
+    query: TokenView
+    key: TokenView
     count: int
     causal: bool = False
     weights: bool = False
-    value: View | None = None
+    value: TokenView | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
     """Dense layers over the tokens of every node, between two transpositions."""
 
-    first: View
-    second: View | None = None
+    first: TokenView
+    second: TokenView | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Lost:
     """What comes from something that was not read."""
 
 
-Flow: TypeAlias = TokenSignal | View | Several | Heads | Mixing | Lost
+Flow: TypeAlias = TokenSignal | TokenView | Several | HeadViews | Mixing | Lost
 _LOST = Lost()
 
 # Functions and modules, by what they do to tokens.
@@ -176,7 +176,7 @@ class TokenWalk:
     def _shape(self, node: fx.Node) -> tuple[int, ...]:
         return self.trail.shape(node) or ()
 
-    def _carry(
+    def _passed(
         self, node: fx.Node, before: fx.Node, flow: Flow, *pieces: Piece, made: Sequence[fx.Node] = ()
     ) -> Carrier:
         """The carrier of a node that adds these pieces to the signal `before`."""
@@ -212,7 +212,7 @@ class TokenWalk:
             return None
         piece = self.builder.patches(image.path)
         image.meaning, image.parts = ReadResult((piece.layer,)), piece.parts
-        return self._carry(node, source, TokenSignal(form))
+        return self._passed(node, source, TokenSignal(form))
 
     # Constants: what a graph computes without its input, by value, and by the parameter that it comes from.
 
@@ -267,33 +267,33 @@ class TokenWalk:
         v, before, after = self._flow(at), self._shape(at), self._shape(node)
         if isinstance(v, Several):
             return self._item(node, at, v)
-        if isinstance(v, Heads) and v.value is not None:
+        if isinstance(v, HeadViews) and v.value is not None:
             if name in ("mean", "getitem", "select", *_PARTS):
                 raise _stop(node, "takes a part of the heads")
-            return self._carry(node, at, v)
-        if isinstance(v, View):
-            return self._carry(node, at, self._viewed(node, name, v, before))
+            return self._passed(node, at, v)
+        if isinstance(v, TokenView):
+            return self._passed(node, at, self._viewed(node, name, v, before))
         if isinstance(v, Mixing):
             one, two = v.first, v.second
             if two is None or one.phi is None or not _swaps(node, name):
                 raise _stop(node, "reshapes what dense layers over tokens make")
             mixed = self.builder.tokenmix(one.matrix, one.phi, two.matrix)
-            return self._carry(node, one.base, TokenSignal("tokens"), mixed, made=(*one.made, *two.made))
+            return self._passed(node, one.base, TokenSignal("tokens"), mixed, made=(*one.made, *two.made))
         if not isinstance(v, TokenSignal):
             raise _stop(node, "reshapes logits of attention")
         if name in ("getitem", "select", "mean"):
             return self._pooled(node, name, at, v, before)
         if v.form == "grid, nodes last" and after == (before[0], before[1] * before[2], before[3]):
-            return self._carry(node, at, TokenSignal("tokens"))
+            return self._passed(node, at, TokenSignal("tokens"))
         if v.form in ("nodes first", "tokens") and _swaps(node, name) and (v.form != "tokens" or v.view is None):
-            return self._carry(node, at, TokenSignal("nodes first" if v.form == "tokens" else "tokens"))
+            return self._passed(node, at, TokenSignal("nodes first" if v.form == "tokens" else "tokens"))
         if v.form == "tokens" and v.view is not None:
-            return self._carry(node, at, self._viewed(node, name, v.view, before))
+            return self._passed(node, at, self._viewed(node, name, v.view, before))
         if before == after:
-            return self._carry(node, at, v)
+            return self._passed(node, at, v)
         raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}")
 
-    def _viewed(self, node: fx.Node, name: str, v: View, source: tuple[int, ...]) -> Flow:
+    def _viewed(self, node: fx.Node, name: str, v: TokenView, source: tuple[int, ...]) -> Flow:
         units = v.matrix.units
         if name in _PARTS:
             parts = cast("tuple[torch.Tensor, ...]", self._value(node))
@@ -317,19 +317,19 @@ class TokenWalk:
         axis = {"tokens": 1, "nodes first": 2}.get(v.form)
         if axis is None:
             if name == "getitem" and self._shape(node) == before:
-                return self._carry(node, at, v)
+                return self._passed(node, at, v)
             raise _stop(node, "takes a part of the signal")
         if name == "mean":
             dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
             dims = [dims] if isinstance(dims, int) else list(cast(Any, dims) or [])
             if [d % 3 for d in dims] == [axis] and not node.kwargs.get("keepdim"):
-                return self._carry(node, at, TokenSignal("vector"), self.builder.pool("mean"))
+                return self._passed(node, at, TokenSignal("vector"), self.builder.pool("mean"))
             raise _stop(node, "averages something else than tokens")
         index = _token(node, name, axis)
         which = {0: "cls", -1: "last", before[axis] - 1: "last"}.get(index) if index is not None else None
         if which is None:
             raise _stop(node, "takes a part of the tokens that is neither the first nor the last")
-        return self._carry(node, at, TokenSignal("vector"), self.builder.pool(which))
+        return self._passed(node, at, TokenSignal("vector"), self.builder.pool(which))
 
     def _item(self, node: fx.Node, at: fx.Node, v: Several) -> Carrier:
         index: Any = node.args[1]
@@ -338,7 +338,7 @@ class TokenWalk:
         found = v.items[index] if isinstance(index, int) and -len(v.items) <= index < len(v.items) else None
         if found is None:
             raise _stop(node, f"takes {index!r} of an output, which is not read")
-        return self._carry(node, at, found[0], *found[1])
+        return self._passed(node, at, found[0], *found[1])
 
     # Modules
 
@@ -352,7 +352,7 @@ class TokenWalk:
         if is_trunk(module):
             return self._trunk(node, path, at)
         if isinstance(v, TokenSignal) and v.form == "ids":
-            return self._carry(node, at, TokenSignal("tokens"), builder.embed(path)) if is_lookup(module) else None
+            return self._passed(node, at, TokenSignal("tokens"), builder.embed(path)) if is_lookup(module) else None
         if isinstance(module, nn.Flatten):
             return self._reshaped(node, at)
         if isinstance(module, _TORCH):
@@ -361,14 +361,14 @@ class TokenWalk:
             return self._linear(node, path, at)
         found = dispatch.PASSIVE.get(type(module))
         if found is not None and (passive := self.builder.modules.meaning(path, None)).why == "":
-            return replace(self._carry(node, at, cast(Flow, v)), meaning=passive)
+            return replace(self._passed(node, at, cast(Flow, v)), meaning=passive)
         if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
             if found is not None:
                 return self._end(node, at, v)
             pieces = builder.module(path, len(self._shape(at)))
             phi = pieces[0].layer.function
             view = None if v.view is None or phi is None else replace(v.view, phi=phi, made=(*v.view.made, node))
-            return self._carry(node, at, TokenSignal(v.form, view), *pieces)
+            return self._passed(node, at, TokenSignal(v.form, view), *pieces)
         if any(True for _ in module.parameters()) or any(True for _ in module.children()):
             raise builder.stop(path, dispatch.refusal(module))
         return self._bend(node, at, module, path, type(module).__name__)
@@ -378,7 +378,7 @@ class TokenWalk:
             raise self.builder.stop(path, "gets something else than ids or images")
         pieces, more = trunk(self.builder, path), pooled(self.builder, path)
         vector = (TokenSignal("vector"), tuple(more)) if more else None
-        return self._carry(node, at, Several(((TokenSignal("tokens"), ()), vector)), *pieces)
+        return self._passed(node, at, Several(((TokenSignal("tokens"), ()), vector)), *pieces)
 
     def _torch(self, node: fx.Node, path: str, module: nn.Module, at: fx.Node) -> Carrier:
         v = self._flow(at)
@@ -400,22 +400,22 @@ class TokenWalk:
             raise self.builder.stop(path, _NOT_CAUSAL)
         if attention:
             piece = multihead(self.builder, path, causal=causal)
-            return self._carry(node, at, Several(((TokenSignal("tokens"), ()), None)), piece)
-        return self._carry(node, at, TokenSignal("tokens"), *encoder(self.builder, path, causal=causal))
+            return self._passed(node, at, Several(((TokenSignal("tokens"), ()), None)), piece)
+        return self._passed(node, at, TokenSignal("tokens"), *encoder(self.builder, path, causal=causal))
 
     def _linear(self, node: fx.Node, path: str, at: fx.Node) -> Carrier:
         builder, matrix, v = self.builder, self.builder.matrix(path), self._flow(at)
-        if isinstance(v, Heads) and v.value is not None:
+        if isinstance(v, HeadViews) and v.value is not None:
             three = (v.query.matrix, v.key.matrix, v.value.matrix)
             piece = builder.attention(path.rpartition(".")[0], three, matrix, v.count, causal=v.causal)
             made = [*v.query.made, *v.key.made, *v.value.made]
-            return self._carry(node, v.query.base, TokenSignal("tokens"), piece, made=made)
+            return self._passed(node, v.query.base, TokenSignal("tokens"), piece, made=made)
         if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
-            return self._carry(node, at, TokenSignal(v.form, View(at, matrix, (node,))), builder.dense(matrix))
+            return self._passed(node, at, TokenSignal(v.form, TokenView(at, matrix, (node,))), builder.dense(matrix))
         if isinstance(v, TokenSignal) and v.form == "nodes first":
-            return self._carry(node, at, Mixing(View(at, matrix, (node,))))
+            return self._passed(node, at, Mixing(TokenView(at, matrix, (node,))))
         if isinstance(v, Mixing) and v.first.phi is not None and v.second is None:
-            return self._carry(node, at, replace(v, second=View(at, matrix, (node,))))
+            return self._passed(node, at, replace(v, second=TokenView(at, matrix, (node,))))
         raise builder.stop(path, "a dense layer on something that a description does not have there")
 
     def _bend(
@@ -424,11 +424,15 @@ class TokenWalk:
         """A function by its values."""
         phi, v = self.builder.phi(function, path, kind), self._flow(at)
         view = v.first if isinstance(v, Mixing) and v.second is None else v.view if isinstance(v, TokenSignal) else v
-        bent = replace(view, phi=phi, made=(*view.made, node)) if isinstance(view, View) and view.phi is None else None
+        bent = (
+            replace(view, phi=phi, made=(*view.made, node))
+            if isinstance(view, TokenView) and view.phi is None
+            else None
+        )
         if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
-            return self._carry(node, at, TokenSignal(v.form, bent), self.builder.activate(function, path, kind))
-        if bent is not None and isinstance(v, View | Mixing):
-            return self._carry(node, at, bent if isinstance(v, View) else Mixing(bent))
+            return self._passed(node, at, TokenSignal(v.form, bent), self.builder.activate(function, path, kind))
+        if bent is not None and isinstance(v, TokenView | Mixing):
+            return self._passed(node, at, bent if isinstance(v, TokenView) else Mixing(bent))
         raise Stop(path, kind, "an activation on something that a description does not have there")
 
     # Functions and methods
@@ -440,7 +444,7 @@ class TokenWalk:
         if passive is not None and not passive.last:
             if passive.why:
                 raise _stop(node, passive.why)
-            return replace(self._carry(node, at, v), meaning=passive)
+            return replace(self._passed(node, at, v), meaning=passive)
         if name == "scaled_dot_product_attention":
             return self._sdpa(node)
         if name in _SHAPING:
@@ -455,7 +459,7 @@ class TokenWalk:
             return self._product(node, given)
         if node.target in (*dispatch.PRODUCTS, *dispatch.QUOTIENTS):
             return self._scaled(node, given)
-        if isinstance(v, Heads):
+        if isinstance(v, HeadViews):
             return self._scores(node, name, at, v)
         if "softmax" in name:
             return self._end(node, at, v)
@@ -476,10 +480,10 @@ class TokenWalk:
             return carrier
         at = given[0]
         v, rest = self._flow(at), node.args[1] if node.args[0] is at else node.args[0]
-        if isinstance(v, Heads):
+        if isinstance(v, HeadViews):
             return self._masked(node, at, v, is_causal(self._of(rest)))
         if isinstance(v, TokenSignal) and v.form == "tokens" and not dispatch.is_difference(node):
-            return self._carry(node, at, TokenSignal("tokens"), self._positions(node, rest))
+            return self._passed(node, at, TokenSignal("tokens"), self._positions(node, rest))
         raise _stop(node, "adds something that a description does not have there")
 
     def _joined(self, node: fx.Node) -> Carrier:
@@ -489,7 +493,7 @@ class TokenWalk:
         if axis not in (1, -2) or any(f is not None for f in flows[:-1]) or not isinstance(flows[-1], TokenSignal):
             raise _stop(node, "joins several signals; a description has one, and residual sums")
         pieces = [self._first_token(node, n) for n in reversed(items[:-1])]
-        return self._carry(node, items[-1], TokenSignal("tokens"), *pieces)
+        return self._passed(node, items[-1], TokenSignal("tokens"), *pieces)
 
     # Attention written out
 
@@ -501,36 +505,36 @@ class TokenWalk:
             raise _stop(node, _NOT_CAUSAL)
         found = self._heads(node, [self._flow(given[n]) for n in names[:3]], self._shape(given["query"])[1])
         causal = causal or bool(given.get("is_causal", False))
-        return self._carry(node, given["query"], replace(found, causal=causal, weights=True))
+        return self._passed(node, given["query"], replace(found, causal=causal, weights=True))
 
-    def _heads(self, node: fx.Node, views: Sequence[Flow | None], count: int) -> Heads:
+    def _heads(self, node: fx.Node, views: Sequence[Flow | None], count: int) -> HeadViews:
         """Queries, keys and, if there are three, values."""
-        known = [v for v in views if isinstance(v, View) and v.phi is None]
+        known = [v for v in views if isinstance(v, TokenView) and v.phi is None]
         if len(known) != len(views) or len({v.base for v in known}) > 1:
             raise _stop(node, "queries, keys and values that are not dense layers on one signal")
-        return Heads(known[0], known[1], count, value=known[2] if len(known) > 2 else None)
+        return HeadViews(known[0], known[1], count, value=known[2] if len(known) > 2 else None)
 
     def _product(self, node: fx.Node, given: Sequence[fx.Node]) -> Carrier:
         one, other = (self._flow(n) for n in given) if len(given) == 2 else (None, None)
         sizes = self._shape(node)
-        if isinstance(one, View) and isinstance(other, View) and len(sizes) == 4:
-            return self._carry(node, given[0], self._heads(node, [one, other], sizes[1]))
-        if isinstance(one, Heads) and one.weights and isinstance(other, View):
+        if isinstance(one, TokenView) and isinstance(other, TokenView) and len(sizes) == 4:
+            return self._passed(node, given[0], self._heads(node, [one, other], sizes[1]))
+        if isinstance(one, HeadViews) and one.weights and isinstance(other, TokenView):
             found = self._heads(node, [one.query, one.key, other], one.count)
-            return self._carry(node, given[0], replace(found, causal=one.causal, weights=True))
+            return self._passed(node, given[0], replace(found, causal=one.causal, weights=True))
         raise _stop(node, "a product of signals that is not attention of one signal, head by head")
 
-    def _scores(self, node: fx.Node, name: str, at: fx.Node, v: Heads) -> Carrier:
+    def _scores(self, node: fx.Node, name: str, at: fx.Node, v: HeadViews) -> Carrier:
         if name == "softmax" and not v.weights:
-            return self._carry(node, at, replace(v, weights=True))
+            return self._passed(node, at, replace(v, weights=True))
         if name in ("masked_fill", "masked_fill_"):
             return self._masked(node, at, v, is_causal(self._of(node.args[1])))
         raise _stop(node, "logits of attention that a description does not have")
 
-    def _masked(self, node: fx.Node, at: fx.Node, v: Heads, causal: bool | None) -> Carrier:
+    def _masked(self, node: fx.Node, at: fx.Node, v: HeadViews, causal: bool | None) -> Carrier:
         if causal is None or v.weights:
             raise _stop(node, _NOT_CAUSAL)
-        return self._carry(node, at, replace(v, causal=v.causal or causal))
+        return self._passed(node, at, replace(v, causal=v.causal or causal))
 
     # The rest
 
@@ -539,28 +543,34 @@ class TokenWalk:
             return self._gated(node, *given)
         at, v = given[0], self._flow(given[0])
         number = next((a for a in node.args if not isinstance(a, fx.Node)), None)
-        if isinstance(v, (Heads, View)) and isinstance(number, (int, float)):
-            return self._carry(node, at, v)  # of the logits: the comparison with the model says whether it is right
+        if isinstance(v, (HeadViews, TokenView)) and isinstance(number, (int, float)):
+            return self._passed(node, at, v)  # of the logits: the comparison with the model says whether it is right
         found = dispatch.arithmetic(Call(node.target, node.args, node.kwargs))
         if isinstance(v, TokenSignal) and v.form in ("tokens", "vector") and found is not None:
-            return self._carry(node, at, TokenSignal(v.form), *map(Piece, found.layers))
+            return self._passed(node, at, TokenSignal(v.form), *map(Piece, found.layers))
         raise _stop(node, "a product with something that a description does not have there")
 
     def _gated(self, node: fx.Node, one: fx.Node, other: fx.Node) -> Carrier:
         views = [v.view if isinstance(v, TokenSignal) else v for v in map(self._flow, (one, other))]
         for gate, up in (views, views[::-1]):
-            if isinstance(gate, View) and isinstance(up, View) and gate.base is up.base and gate.phi and not up.phi:
+            if (
+                isinstance(gate, TokenView)
+                and isinstance(up, TokenView)
+                and gate.base is up.base
+                and gate.phi
+                and not up.phi
+            ):
                 pieces = self.builder.dense(gate.matrix, up.matrix), Piece(Gated(gate.phi))
                 base = cast(TokenSignal, self._flow(gate.base))
                 made = (*gate.made, *up.made)
-                return self._carry(node, gate.base, TokenSignal(base.form), *pieces, made=made)
+                return self._passed(node, gate.base, TokenSignal(base.form), *pieces, made=made)
         raise _stop(node, "a product of two signals that is not a gate on one signal")
 
     def _end(self, node: fx.Node, at: fx.Node, v: Flow) -> Carrier:
         """A softmax, which is left out at the end."""
         if not isinstance(v, TokenSignal) or v.form != "vector":
             raise _stop(node, "a softmax within the network")
-        return replace(self._carry(node, at, v), meaning=dispatch.SOFTMAX)
+        return replace(self._passed(node, at, v), meaning=dispatch.SOFTMAX)
 
 
 def _token(node: fx.Node, name: str, axis: int) -> int | None:
