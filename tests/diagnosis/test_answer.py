@@ -16,7 +16,7 @@ import firstguess as fg
 from firstguess.data import collect, load
 from firstguess.diagnosis.answer import AGREE, LEAST_STEPS, Answer, Duration, Trains
 from firstguess.diagnosis.bias_duration import PredictedDuration
-from firstguess.diagnosis.diagnose import _told  # pyright: ignore[reportPrivateUsage]
+from firstguess.diagnosis.diagnose import _duration_known  # pyright: ignore[reportPrivateUsage]
 from firstguess.diagnosis.rehearsal import Rehearsal, by_class_means, likely_steps
 from firstguess.diagnosis.result import Diagnosis
 from firstguess.diagnosis.sentences import best_change, rows_of
@@ -422,6 +422,6 @@ def test_more_copies_are_trained_where_eight_do_not_tell_the_number_of_steps() -
 
 def test_what_is_assumed_of_training_is_said_of_a_prediction_too() -> None:
     """Time may be up before copies are trained: a number of steps still is one of an optimizer."""
-    assert _told(PredictedDuration(steps=8.0), None)
-    assert not _told(PredictedDuration(why="no kernel"), None)
-    assert not _told(None, None)
+    assert _duration_known(PredictedDuration(steps=8.0), None)
+    assert not _duration_known(PredictedDuration(why="no kernel"), None)
+    assert not _duration_known(None, None)

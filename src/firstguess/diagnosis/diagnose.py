@@ -310,7 +310,7 @@ def diagnose(
         subject.data_name,
         seen,
         run,
-        _assumed(using, run, said=steps is not None or epochs is not None) if _message(lasts, seen) else "",
+        _assumed(using, run, said=steps is not None or epochs is not None) if _duration_known(lasts, seen) else "",
         causes.needed,
         given,
     )
@@ -323,7 +323,7 @@ def _so_far(tick: Any, verdict: Verdict, m: Measurement, faults: Sequence[Fault]
         tick.say(f"so far: {f'fix this: {faults[0].name}' if faults else share}")
 
 
-def _message(lasts: PredictedDuration | None, seen: Rehearsal | None) -> bool:
+def _duration_known(lasts: PredictedDuration | None, seen: Rehearsal | None) -> bool:
     """Whether the page says something of training, by theory or by copies."""
     return (seen is not None and seen.known) or (lasts is not None and math.isfinite(lasts.steps))
 
