@@ -159,6 +159,8 @@ if __name__ == "__main__":
     for old in PAGES.glob("*.txt"):
         if old.stem not in jobs():
             old.unlink()
-    for name, page in inside.chosen(jobs()).items():
+    pages = inside.chosen(jobs())
+    for name, page in pages.items():
         (PAGES / f"{name}.txt").write_text(page(), encoding="utf-8")
-    (PAGES / "made.json").write_text(json.dumps(inside.machine(), indent=2) + "\n", encoding="utf-8")
+    if set(pages) >= set(MEASURED):  # else measured pages of another machine stay, and say which
+        (PAGES / "made.json").write_text(json.dumps(inside.machine(), indent=2) + "\n", encoding="utf-8")
