@@ -15,7 +15,8 @@ import firstguess as fg
 from firstguess.data import collect
 from firstguess.diagnosis import Cause, Diagnosis
 from firstguess.diagnosis.causes import lines_of, ranked
-from firstguess.modules.flow import effects_of, trace_flow
+from firstguess.modules.ablation import effects_of
+from firstguess.modules.flow import trace_flow
 from firstguess.modules.members.sources import source_of
 
 DIGITS = torch.as_tensor(np.array(fg.data.load("digits").x), dtype=torch.float32).reshape(-1, 64)

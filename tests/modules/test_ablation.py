@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from firstguess.data import Batch, blob, collect
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.flow import DATA, RemovalEffect, effects_of, of_all, trace_flow
+from firstguess.modules.ablation import RemovalEffect, effects_of, of_all
+from firstguess.modules.flow import DATA, trace_flow
 from firstguess.modules.members.sources import source_of
 
 X = torch.as_tensor(np.array(blob(251, 30, seed=1).x), dtype=torch.float32) + 0.7
@@ -48,7 +49,7 @@ def center_and_spread(x: torch.Tensor) -> tuple[float, float]:
 
 
 def own_lowered(y: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """The definition of `modules/flow.py`, by bisection: less of the grand average, then of all nodes' averages."""
+    """The definition of `modules/ablation.py`, by bisection: less of the grand average, then of all nodes' averages."""
 
     def grand_share(x: torch.Tensor) -> float:
         return float(x.double().mean()) ** 2 / sum(center_and_spread(x))

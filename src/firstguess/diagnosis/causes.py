@@ -15,7 +15,8 @@ from firstguess.base.text import duration, elided
 from firstguess.base.text import share_change as percents
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import FindingKind
-from firstguess.modules.flow import DATA, Effects, Flow, FlowStep
+from firstguess.modules.ablation import Effects
+from firstguess.modules.flow import DATA, Flow, FlowStep
 from firstguess.modules.hooks.session import OUTPUT
 
 _SHOWN, _HOLDING = 5, 3  # of the page: the report has more

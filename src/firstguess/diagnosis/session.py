@@ -33,8 +33,9 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.ablation import Effects, effects_of
 from firstguess.modules.call_model import Caller, fed, fewer
-from firstguess.modules.flow import Effects, Flow, effects_of, trace_flow
+from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.measure import measure, recorded
