@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -63,9 +64,11 @@ class Hand:
         self._trained: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
         self._fresh: np.ndarray[Any, Any] | None = None
 
-    def forward(self, weights: list[torch.Tensor], *, without: tuple[int, ...] = ()) -> torch.Tensor:
-        """`without` the bias parameters of these layers."""
-        h = self.x
+    def forward(
+        self, weights: list[torch.Tensor], *, without: tuple[int, ...] = (), centred: bool = False
+    ) -> torch.Tensor:
+        """`without` the bias parameters of these layers, or without what all inputs have in common."""
+        h = self.x - self.x.mean(0) if centred else self.x
         for i in range(DEPTH + 1):
             h = h @ weights[2 * i].T + (0 if i in without else weights[2 * i + 1])
             h = self.f(h) if i < DEPTH else h
@@ -186,10 +189,11 @@ def rules(hand: Hand) -> list[tuple[str, Callable[..., object]]]:
     def sizes(inits: str, points: str, classes: str = str(CLASSES)) -> None:
         assert (inits, points, classes) == (str(INITS), str(N), str(CLASSES))
 
-    def cause(before: str, after: str, error: str, layers: tuple[int, ...]) -> None:
+    def cause(before: str, after: str, error: str, layers: tuple[int, ...] = (), *, centred: bool = False) -> None:
         """The change is seen on 20 of them; a straight line through these says what it is where shares are those of all
         64. (The page has seven points fewer.)"""
-        without = np.array([share(hand.forward(w, without=layers)) for w in hand.weights[:TRIED]])
+        changed = [hand.forward(w, without=layers, centred=centred) for w in hand.weights[:TRIED]]
+        without = np.array([share(logits) for logits in changed])
         line: Any = stats.linregress(tried, without)
         near(100 * hand.mean, before)
         near(100 * (line.intercept + line.slope * hand.mean), after, by=2.5)
@@ -305,6 +309,7 @@ def rules(hand: Hand) -> list[tuple[str, Callable[..., object]]]:
             lambda a, b, c: cause(a, b, c, tuple(range(DEPTH + 1))),
         ),
         (rf"[1-9]\. {P} → {P} ± ({NUMBER}) bias parameters of the Linear layer \(`([0-9])`\)", single),
+        (rf"[1-9]\. {P} → {P} ± ({NUMBER}) the data themselves", partial(cause, centred=True)),
         (
             rf"predicted on your data at width ({NUMBER}), the largest share is {P} on average: as "
             rf"measured \(p = ({NUMBER})\)",
