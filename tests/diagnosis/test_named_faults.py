@@ -266,7 +266,11 @@ def test_the_page_the_json_and_the_report(tmp_path: Path):
     assert [fault.name for fault in d.faults] == ["labels out of range", "unscaled inputs", "zero head"]
     lines = str(d).splitlines()
     assert max(len(line) for line in lines) <= 100
-    assert lines.index("Faults") < next(i for i, line in enumerate(lines) if "measured on" in line)
+    assert lines[0] == "FIX THIS   Labels go from 1 to 5, and the model has 5 classes, 0 to 4."
+    assert next(i for i, line in enumerate(lines) if "measured on" in line) < lines.index(
+        "Faults"
+    )  # facts, then faults
+    assert lines.index("Faults") < lines.index("Will it train?")
     assert any(line.startswith("  ! labels out of range: labels go from 1 to 5") for line in lines)
     data = json.loads(json.dumps(d.to_dict(), allow_nan=False))
     assert [fault["name"] for fault in data["faults"]] == [fault.name for fault in d.faults]
