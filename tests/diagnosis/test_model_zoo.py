@@ -212,7 +212,7 @@ def test_every_model_gets_a_page(name: str):
     model, data = MODELS[name]()
     before = {k: v.clone() for k, v in model.state_dict().items() if not nn.parameter.is_lazy(v)}
     mode, state = model.training, torch.get_rng_state()
-    d = fg.diagnose(model, data, inits=6, seconds=30 if name.startswith("ResNet") else 12)
+    d = fg.diagnose(model, data, inits=6, seconds=60 if name.startswith("ResNet") else 12)
     assert d.verdict.name in WORDS
     assert d.verdict.low <= d.verdict.gamma <= d.verdict.high
     assert d.measurement is not None
