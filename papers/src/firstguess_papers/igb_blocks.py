@@ -103,7 +103,6 @@ constants = measured(
         judge_shift([row["value"] for row in c.shifted], [row["theory"] for row in c.shifted]),
         judge_centre(c.found, {name: beyond_flips(c[name]) for name in BLOCKS}),
     ],
-    table="",
     tables=lambda c: {
         "constants": c.shifted,
         "centred": [{name: row[name] for name in ("name", "depth", "value")} for row in c.by_depth],
@@ -206,7 +205,6 @@ pooling = measured(
     },
     quantities=lambda c: {"blocks": [_block(c, *key, text) for key, text in texts().items()]},
     judge=lambda c: judge_pooling(c.blocks),
-    table="",
     tables=lambda c: {"blocks": [
         {"activation": b.activation, "pool": b.pool, "text": b.text, "causes": b.causes, "gamma": b.found,
          "theory": b.theory} for b in c.blocks
@@ -288,7 +286,6 @@ weight_laws = measured(
         "theory": fg.Guesses(float(fg.predict(network("normal")).gamma[-1]), 2, c.n).std(),
     },
     judge=lambda c: judge_weights(c.plain, c.cured, c.theory),
-    table="",
     tables=lambda c: {"laws": [
         {"law": law, "width": width, "std": found, "theory": c.theory} for (law, width), found in c.plain.items()
     ]},
@@ -442,7 +439,6 @@ limits = measured(
     cells=_limit_cells,
     quantities=lambda c: {"seen": _seen(c)},
     judge=lambda c: [judge_limits(c.seen)],
-    table="",
     tables=lambda c: {"ratios": _limit_rows(c.seen)},
     charts=lambda c: {"ratios": _limits_chart(_limit_rows(c.seen))},
     holds={"ratios": "Dimension, widths and data may grow in any order: the distribution of the guesses stays"},

@@ -388,7 +388,6 @@ multiclass = measured(
     seconds=(12, 80),
     cells=_pooled,
     quantities=_multiclass,
-    table="",
     judge=lambda c: [_judge_multiclass(c)],
     tables=lambda c: {"approximation": c.table, "networks": [
         row(f"pool of {pool}, {classes} classes", m, theory_gamma=gamma, exact=exact,

@@ -140,7 +140,6 @@ ranked = measured(
     },
     quantities=_ranked,
     judge=lambda c: judge_ranked(c.found),
-    table="",
     tables=lambda c: {"ranks": c.rows, "entropy": [
         {"network": r.name, "gamma": r.gamma, "entropy": r.entropy.value, "error": r.entropy.error}
         | {"theory": r.entropy_theory} for r in c.found
@@ -441,7 +440,6 @@ structure = measured(
     },
     quantities=_structure,
     judge=lambda c: judge_structure(c.found, c.kernel),
-    table="",
     tables=lambda c: {"structure": c.rows},
     charts=lambda c: {"structure": lines(
         c.rows, "depth", "std", by="data", panel="activation",

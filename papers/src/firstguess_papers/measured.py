@@ -63,6 +63,7 @@ class Found:
         self.known: dict[str, Any] = dict(sizes)
         self.cells: dict[Any, Any] = {}
         self.predictions: dict[Any, Arm] = {}  # of those that are trained
+        self.tables: dict[str, Any] = {}  # as the item gives them: for charts
         every.append(self)
 
     def learn(self, quantities: Mapping[str, Any]) -> None:
@@ -146,9 +147,9 @@ def measured(
     tests: Sequence[Deciding] = (),
     judge: Callable[[Found], Sequence[Entry]] = lambda _: (),
     claims: Sequence[str] = (),
-    rows: Callable[..., Mapping[str, Any]] = lambda _, *key: {},
-    tables: Callable[[Found], Mapping[str, Table | Rows]] = lambda _: {},
-    table: str = "laws",
+    rows: Callable[..., Mapping[str, Any]] | None = None,
+    tables: Callable[[Found], Mapping[str, Table | Rows]] | None = None,
+    table: str = "",
     notes: Sequence[str] | Callable[[Found], Sequence[str]] = (),
     holds: Mapping[str, Holds | str] | None = None,
     measure: Mapping[str, Any] | None = None,
@@ -156,11 +157,15 @@ def measured(
 ) -> Item:
     """An item that measures `cells`, each with the options `measure` of `fg.measure`.
 
-    `rows(found, *key)` has further columns of a cell's line in the `table` (no name: there is none). `tables` are
-    others, `charts` are drawn; both get what the first set of sizes found. `judge` gives entries where `tests` do not
-    suffice, for the `claims`. All cells are asked for before one is looked at: workers can share them. A chart without
-    a title has the item's. `options` are those of `items.item`.
+    `rows(found, *key)` has further columns of a cell's line in the `table` ("laws" where there is no other table).
+    `tables` are others, `charts` are drawn, of these tables if they like; both get what the first set of sizes found.
+    `judge` gives entries where `tests` do not suffice, for the `claims`. All cells are asked for before one is looked
+    at: workers can share them. A chart without a title has the item's. `options` are those of `items.item`.
     """
+    name = table or ("" if tables and not rows else "laws")
+
+    def decide(every: Sequence[Found]) -> list[Entry]:
+        return [*(test.entry(every) for test in tests), *judge(every[0])]
 
     def function(run: Run) -> Outcome:
         every: list[Found] = []
@@ -179,25 +184,34 @@ def measured(
         from firstguess import Measurement
 
         lines = [
-            row(str(_parts(key)[0]), m, **rows(found, *_parts(key)))
+            row(str(_parts(key)[0]), m, **(rows(found, *_parts(key)) if rows else {}))
             for found in every
             for key, m in found.cells.items()
-            if table and isinstance(m, Measurement)
+            if name and isinstance(m, Measurement)
         ]
-        own: Mapping[str, Any] = tables(every[0])
+        own = every[0].tables = dict(tables(every[0]) if tables else {})
         return Outcome(
-            [*(test.entry(every) for test in tests), *judge(every[0])],
-            ({table: columns(lines)} if lines else {})
-            | {name: columns(one) if isinstance(one, list) else one for name, one in own.items()},
+            decide(every),
+            ({name: columns(lines)} if lines else {})
+            | {title: columns(one) if isinstance(one, list) else one for title, one in own.items()},
             charts(every[0]),
             notes(every[0]) if callable(notes) else notes,
             holds or {},
         )
 
     function.__doc__ = title
-    vars(function)["__wrapped__"] = charts  # where the item is written: provenance asks
+    vars(function).update(__wrapped__=charts, decide=decide)  # where the item is written: provenance asks
     named = tuple(dict.fromkeys([*claims, *(test.claim for test in tests)]))
     return item(id, title, claims=named, where=where, **options)(function)
+
+
+def decided(item: Item, cells: Mapping[Any, Any] | None = None, **known: Any) -> list[Entry]:
+    """The entries of an item that is data, by its own checks, of these measurements, sizes and quantities."""
+    run: Any = None
+    every: list[Found] = []
+    found = Found(run, known, every)
+    found.cells |= cells or {}
+    return vars(item.function)["decide"](every)
 
 
 def _train(found: Found, key: Any, cell: Training, label: str) -> None:

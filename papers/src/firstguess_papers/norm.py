@@ -482,7 +482,6 @@ fig_e1 = measured(
     cells=_batch_cells,
     quantities=lambda c: {"values": {(k, b): _simulate(c.run, c.n, k, b) for k in (1, 3) for b in BATCHES}},
     judge=judge,
-    table="",
     tables=lambda c: {"values": _value_rows(c), "gamma": _gamma_rows(c)},
     charts=_charts,
     holds={

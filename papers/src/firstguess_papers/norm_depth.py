@@ -105,7 +105,6 @@ depth = measured(
     cells=_cells_depth,
     quantities=lambda c: {"layers": {place: [gamma(c[place], k) for k in range(1, 21)] for place in PLACES}},
     judge=_judge_depth,
-    table="",
     tables=lambda c: {
         "layers": _layer_rows(c),
         "batches": [row("BatchNorm after", c[b, w], batch=b or c.n, width=w) for w in c.widths for b in BATCHES],

@@ -252,7 +252,6 @@ activations = measured(
         "theory": {key: fg.predict(text).gamma[1:-1] for key, text in NETWORKS.items()},
     },
     judge=lambda c: judge_activations(c.found, {key: beyond_flips(c[key]) for key in NETWORKS}),
-    table="",
     tables=lambda c: {"activations": layer_lines(c.found, ["name", "place"], c.theory)},
     charts=lambda c: {"activations": lines(
         layer_lines(
@@ -343,7 +342,6 @@ groups = measured(
         "seen": {key: gammas(c[(*key, "images")]) for key in IMAGES},
     },
     judge=lambda c: [judge_groups(c.found), judge_instance(c.seen)],
-    table="",
     tables=lambda c: {"groups": [
         {"data": data, **row} for data, part in (("blob", c.found), ("images", c.seen))
         for row in layer_lines(part, ["name", "place"])
@@ -436,7 +434,6 @@ pooling = measured(
         ),
         judge_inputs(c.after, c.left),
     ],
-    table="",
     tables=lambda c: {
         "pools": layer_lines(c.found, ["norm", "name"], c.theory),
         "inputs": layer_lines({(AFTER, *key): g for key, g in c.after.items()}, ["name", "mean", "spread"]),
@@ -538,7 +535,6 @@ gaussian = measured(
     },
     quantities=lambda c: {"found": {key: shapes(m) for key, m in c.cells.items()}},
     judge=lambda c: judge_gaussian(c.found),
-    table="",
     tables=lambda c: {"shapes": [
         {"data": name, "width": width, "layer": k, **vars(shape)}
         for (name, width), layers in c.found.items() for k, shape in enumerate(layers, start=1)
