@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from firstguess_papers import igb_blocks, igb_guesses
-from firstguess_papers import igb_blocks as weight_laws
 from firstguess_papers.charts import beyond_flips, deep, gammas
+from firstguess_papers.items import Item
 from firstguess_papers.judging import Number
+from firstguess_papers.measured import decided
 from firstguess_papers.registry import items
 from scipy import special
 
@@ -22,6 +24,10 @@ from firstguess.ensemble.measurement import Measurement
 
 ALARM = 6.0
 SURE = 1e-4  # an error that decides
+
+
+def _verdicts(item: Item, **known: Any) -> list[str]:
+    return [entry.verdict for entry in decided(item, **known)]
 
 
 def test_each_claim_said_at_initialization_has_an_item() -> None:
@@ -73,39 +79,42 @@ def test_finite_sizes_give_the_numbers_of_theory() -> None:
     assert igb_blocks.finite_std(2, 100, 100, 600) == pytest.approx(0.03546410, abs=2e-8)
 
 
-def _seen(found: float, *, sweep: str = igb_blocks.WIDTHS, theory: float = 0.228) -> igb_blocks.LimitRow:
-    return igb_blocks.LimitRow(sweep, 4.0, "smaller size 40", "d = 40", Number(found, SURE), theory)
+def _seen(found: float, *, sweep: str = igb_blocks.WIDTHS, theory: float = 0.228) -> dict[str, Any]:
+    row = {"sweep": sweep, "series": "smaller size 40", "sizes": "d = 40", "std": Number(found, SURE)}
+    return row | {"theory": theory, "finite_width": math.nan}
 
 
 def test_an_order_that_matters_would_be_seen() -> None:
     fine, off = _seen(0.23), _seen(0.28)
-    deep_off = _seen(0.08, sweep=igb_blocks.DEPTH_LIMITS, theory=0.03)
-    assert igb_blocks.judge_limits([fine, _seen(0.03, sweep=igb_blocks.DEPTH_LIMITS, theory=0.03)]).verdict == "holds"
-    assert igb_blocks.judge_limits([fine, deep_off]).verdict == "holds with a limit"
-    assert igb_blocks.judge_limits([fine, off, deep_off]).verdict == "does not hold"
+    deep_fine, deep_off = (_seen(found, sweep=igb_blocks.DEPTH_LIMITS, theory=0.03) for found in (0.03, 0.08))
+    for seen, verdict in (
+        ([fine, deep_fine], "holds"), ([fine, deep_off], "holds with a limit"), ([off, deep_off], "does not hold"),
+    ):  # fmt: skip
+        assert _verdicts(igb_blocks.limits, seen=seen) == [verdict]
 
 
 # -- I20
 
 
 def _laws(**other: float) -> tuple[dict[tuple[str, int], Number], dict[str, Number]]:
-    plain = {(law, w): Number(other.get(law, 0.32), SURE) for law in weight_laws.LAWS for w in (40, 150)}
-    cured = {law: Number(0.27 if law == weight_laws.ENDLESS else 0.02, SURE) for law in weight_laws.LAWS}
+    plain = {(law, w): Number(other.get(law, 0.32), SURE) for law in igb_blocks.LAWS for w in (40, 150)}
+    cured = {law: Number(0.27 if law == igb_blocks.ENDLESS else 0.02, SURE) for law in igb_blocks.LAWS}
     return plain, cured
 
 
 def test_a_law_of_weights_that_matters_would_be_seen() -> None:
     plain, cured = _laws()
-    assert [e.verdict for e in weight_laws.judge_weights(plain, cured, 0.322)] == ["holds", "holds with a limit"]
+    known = {"cured": cured, "theory": 0.322}
+    assert _verdicts(igb_blocks.weight_laws, plain=plain, **known) == ["holds", "holds with a limit"]
     plain, _ = _laws(uniform=0.4)
-    first = weight_laws.judge_weights(plain, cured, 0.322)[0]
+    first = decided(igb_blocks.weight_laws, plain=plain, **known)[0]
     assert (first.verdict, first.why) == ("does not hold", "another law for: uniform")
-    cured[weight_laws.ENDLESS] = Number(0.01, SURE)
-    assert weight_laws.judge_weights(plain, cured, 0.322)[1].verdict == "does not hold"
+    cured[igb_blocks.ENDLESS] = Number(0.01, SURE)
+    assert _verdicts(igb_blocks.weight_laws, plain=plain, **known)[1] == "does not hold"
 
 
 def test_networks_of_a_law_have_its_weights_everywhere() -> None:
-    text = weight_laws.network("student(3)", "relu > layernorm")
+    text = igb_blocks.network("student(3)", "relu > layernorm")
     assert str(fg.Network.parse(text)).count("init=student(3)") == 2  # the repeated layer and the output
 
 
@@ -117,9 +126,9 @@ def test_mean_of_pooled_nodes_by_drawing_them() -> None:
     assert abs(igb_blocks.pooled_mean("tanh", 2) - z.mean()) < ALARM * z.std() / math.sqrt(len(z))
 
 
-def _blocks(tanh: float) -> list[igb_blocks.Block]:
-    def block(phi: str, pool: str, causes: bool, found: float) -> igb_blocks.Block:
-        return igb_blocks.Block(phi, pool, "", causes, Number(found, SURE), found)
+def _blocks(tanh: float) -> list[dict[str, Any]]:
+    def block(phi: str, pool: str, causes: bool, found: float) -> dict[str, Any]:
+        return {"activation": phi, "pool": pool, "causes": causes, "gamma": Number(found, SURE), "theory": found}
 
     return [
         block("tanh", "no pool", False, 0.0), block("tanh", "average of 4", False, 0.0),
@@ -129,26 +138,31 @@ def _blocks(tanh: float) -> list[igb_blocks.Block]:
 
 
 def test_pools_without_bias_would_be_seen() -> None:
-    assert [e.verdict for e in igb_blocks.judge_pooling(_blocks(0.48))] == ["holds", "holds"]
-    assert [e.verdict for e in igb_blocks.judge_pooling(_blocks(-0.01))] == ["does not hold", "does not hold"]
+    assert _verdicts(igb_blocks.pooling, blocks=_blocks(0.48)) == ["holds", "holds"]
+    assert _verdicts(igb_blocks.pooling, blocks=_blocks(-0.01)) == ["does not hold", "does not hold"]
 
 
 # -- I22
 
 
 def test_a_constant_without_effect_and_a_mean_that_stays_would_be_seen() -> None:
-    rising = [Number(v, SURE) for v in (0.0, 0.12, 0.48, 1.9, 7.7)]
-    theory = [n.value for n in rising]
-    assert igb_blocks.judge_shift(rising, theory).verdict == "holds"
-    assert igb_blocks.judge_shift(rising[::-1], theory).verdict == "does not hold"
+    theory = dict(zip(igb_blocks.CONSTANTS, (0.0, 0.12, 0.48, 1.9, 7.7), strict=True))
+    rising = {a: Number(v, SURE) for a, v in theory.items()}
+    falling = dict(zip(rising, list(rising.values())[::-1], strict=True))
     flat, grows = [Number(0.0, SURE)] * 3, [Number(v, SURE) for v in (0.5, 1.0, 2.0)]
     found = {igb_blocks.PLAIN: grows, igb_blocks.WHOLE: flat, igb_blocks.BATCHES: flat}
     left = {name: Number(0.5 if name == igb_blocks.PLAIN else 0.01, SURE) for name in igb_blocks.BLOCKS}
-    assert igb_blocks.judge_centre(found, left).verdict == "holds"
-    assert igb_blocks.judge_centre(found | {igb_blocks.BATCHES: grows}, left).verdict == "holds with a limit"
-    assert igb_blocks.judge_centre(found | {igb_blocks.WHOLE: grows}, left).verdict == "does not hold"
+
+    def both(shifted: dict[float, Number] = rising, **other: list[Number]) -> list[str]:
+        seen = found | {getattr(igb_blocks, name): values for name, values in other.items()}
+        return _verdicts(igb_blocks.constants, shifted=shifted, theory=theory, found=seen, left=left)
+
+    assert both() == ["holds", "holds"]
+    assert both(falling) == ["does not hold", "holds"]
+    assert both(BATCHES=grows) == ["holds", "holds with a limit"]
+    assert both(WHOLE=grows) == ["holds", "does not hold"]
     left[igb_blocks.WHOLE] = Number(0.2, SURE)  # γ is 0 by construction; the guesses would tell
-    assert igb_blocks.judge_centre(found, left).verdict == "does not hold"
+    assert both() == ["holds", "does not hold"]
 
 
 # -- I23

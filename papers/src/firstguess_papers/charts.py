@@ -33,6 +33,13 @@ def largest(m: Measurement) -> Number:
     return Number(m.guesses.expected_max(), m.guesses.standard_error("expected_max"))
 
 
+def theory_gamma(network: Any) -> float:
+    """γ of the output in closed form."""
+    from firstguess import predict
+
+    return float(predict(network).gamma[-1])
+
+
 def gamma(m: Measurement, layer: int = -1) -> Number:
     """γ of a layer with weights: by default the output."""
     return Number(float(m.gamma[layer]), float(m.gamma_se[layer]))
@@ -176,14 +183,16 @@ def line(name: str, number: Number, **more: Any) -> dict[str, Any]:
 def layer_lines(
     found: Mapping[Any, Sequence[Number]], names: Sequence[str], theory: Mapping[Any, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """A line for every cell and depth: γ after 1, 2, … blocks, and the closed form's; `names` are those of the keys.
+    """A line for every cell and depth: γ after 1, 2, … blocks, and the closed form's where it is known.
+
+    `names` are those of the keys.
 
     >>> layer_lines({("ReLU", "before"): [Number(0.5, 0.1)]}, ["name", "place"])
     [{'name': 'ReLU', 'place': 'before', 'depth': 1, 'value': Number(value=0.5, error=0.1)}]
     """
     return [
-        {**dict(zip(names, key, strict=True)), "depth": k, "value": g}
-        | ({} if theory is None else {"theory": float(theory[key][k - 1])})
+        {**dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)), "depth": k, "value": g}
+        | ({"theory": float(theory[key][k - 1])} if theory and key in theory else {})
         for key, values in found.items()
         for k, g in enumerate(values, start=1)
     ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,23 +11,22 @@ import numpy as np
 from scipy import integrate, special
 
 import firstguess as fg
+from firstguess_papers import charts
 from firstguess_papers.charts import (
     EVEN,
     FLIPS,
     KAIMING,
-    beyond_flips,
     deep,
     dots,
     gamma,
     gammas,
     layer_lines,
-    line,
     lines,
-    predicted,
     std,
+    theory_gamma,
 )
-from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Check, Number, check, claimed
+from firstguess_papers.items import Holds
+from firstguess_papers.judging import Check, biased, check, claimed, close
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even
 
@@ -36,53 +34,14 @@ CONSTANTS = (0.0, 0.25, 0.5, 1.0, 2.0)
 NO_BIAS = 0.02  # γ that we cannot tell from none
 PLAIN, WHOLE, BATCHES = "ReLU", "minus the mean of all data", "minus the mean of a batch of 16"
 BLOCKS = {PLAIN: "relu", WHOLE: "relu > batchcenter", BATCHES: "relu > batchcenter(batch=16)"}
+SHIFTED = {a: f"{KAIMING} > tanh > shift({a:g}) > {KAIMING}" for a in CONSTANTS}
 
 
-def judge_shift(found: Sequence[Number], theory: Sequence[float]) -> Entry:
-    """I22, first half: γ of tanh + constant, over `CONSTANTS`."""
-    return claimed(
-        "I22", "γ of tanh plus a constant",
-        [check("constant 0", found[0], near=0.0, room=NO_BIAS),
-         *(check(f"constant {a:g}", two, above=one, than="at the constant before")
-           for a, (one, two) in zip(CONSTANTS[1:], pairwise(found), strict=True))],
-        within=[check(f"constant {a:g}", g, near=t, room=0.02 + 0.1 * t, than="within 10 % + 0.02 of the closed form")
-                for a, g, t in zip(CONSTANTS, found, theory, strict=True)],
-        headline=f"tanh + {CONSTANTS[3]:g}: γ = {found[3]}",
-    )  # fmt: skip
-
-
-def judge_centre(found: Mapping[str, Sequence[Number]], left: Mapping[str, Number]) -> Entry:
-    """I22, second half: γ by depth of ReLU, and with the batch's own mean taken off; `left` is beyond coin flips."""
-
-    def even(name: str) -> list[Check]:
-        return [
-            check(f"{name}, γ at every depth", found[name], near=0.0, room=EVEN),
-            check(f"{name}, largest fraction beyond flips", left[name], below=FLIPS),
-        ]
-
-    plain = found[PLAIN]
-    return claimed(
-        "I22", f"γ after 1 to {len(plain)} layers, and how far the largest of ten fractions is beyond coin flips",
-        [check(f"{PLAIN}, one layer", plain[0], above=EVEN),
-         check(f"{PLAIN}, all layers", plain[-1], above=plain[0], than="one layer's"),
-         check(f"{PLAIN}, largest fraction beyond flips", left[PLAIN], above=FLIPS), *even(WHOLE)],
-        within=even(BATCHES),
-        headline=f"largest fraction beyond coin flips: {left[PLAIN]} → {left[WHOLE]}",
-        limit="with the means of small batches some bias is left",
-    )  # fmt: skip
-
-
-SHIFTED_CONSTANTS = {a: f"{KAIMING} > tanh > shift({a:g}) > {KAIMING}" for a in CONSTANTS}
-
-
-def _quantities(c: Found) -> dict[str, Any]:
-    shifted = [line("tanh + constant", gamma(c[a]), at=a, theory=float(fg.predict(text).gamma[-1]))
-               for a, text in SHIFTED_CONSTANTS.items()]  # fmt: skip
-    found = {(name,): gammas(c[name]) for name in BLOCKS}
-    theory = {(name,): fg.predict(deep(block, c.depth)).gamma[1:] for name, block in BLOCKS.items() if name != BATCHES}
-    known = layer_lines({key: found[key] for key in theory}, ["name"], theory)
-    rest = layer_lines({(BATCHES,): found[BATCHES,]}, ["name"])
-    return {"shifted": shifted, "found": {name: g for (name,), g in found.items()}, "by_depth": [*known, *rest]}
+def _is_even(c: Found, name: str) -> list[Check]:
+    return [
+        check(f"{name}, γ at every depth", c.found[name], near=0.0, room=EVEN),
+        check(f"{name}, largest fraction beyond flips", c.left[name], below=FLIPS),
+    ]
 
 
 constants = measured(
@@ -94,23 +53,52 @@ constants = measured(
     full=dict(width=500, n=640, inits=300, depth=6),
     seconds=(8, 60),
     measure={"classes": 10},
-    cells=lambda c: {a: Cell(text, c.blob(c.n, c.width)) for a, text in SHIFTED_CONSTANTS.items()} | {
+    cells=lambda c: {a: Cell(text, c.blob(c.n, c.width)) for a, text in SHIFTED.items()} | {
         name: Cell(deep(block, c.depth + 1), c.blob(c.n, c.width), {"probe": "weights"})
         for name, block in BLOCKS.items()
     },
-    quantities=_quantities,
+    quantities=lambda c: {
+        "shifted": {a: gamma(c[a]) for a in CONSTANTS},
+        "theory": {a: theory_gamma(text) for a, text in SHIFTED.items()},
+        "found": {name: gammas(c[name]) for name in BLOCKS},
+        "left": {name: charts.beyond_flips(c[name]) for name in BLOCKS},
+    },
     judge=lambda c: [
-        judge_shift([row["value"] for row in c.shifted], [row["theory"] for row in c.shifted]),
-        judge_centre(c.found, {name: beyond_flips(c[name]) for name in BLOCKS}),
+        claimed(
+            "I22", "γ of tanh plus a constant",
+            [check("constant 0", c.shifted[0.0], near=0.0, room=NO_BIAS),
+             *(check(f"constant {b:g}", c.shifted[b], above=c.shifted[a], than="at the constant before")
+               for a, b in pairwise(CONSTANTS))],
+            within=[close(f"constant {a:g}", c.shifted[a], c.theory[a], 0.1, 0.02, to="the closed form")
+                    for a in CONSTANTS],
+            headline=f"tanh + 1: γ = {c.shifted[1.0]}",
+        ),
+        claimed(
+            "I22", f"γ after 1 to {len(c.found[PLAIN])} layers, and how far the largest of ten fractions is beyond "
+            "coin flips",
+            [check(f"{PLAIN}, one layer", c.found[PLAIN][0], above=EVEN),
+             check(f"{PLAIN}, all layers", c.found[PLAIN][-1], above=c.found[PLAIN][0], than="one layer's"),
+             check(f"{PLAIN}, largest fraction beyond flips", c.left[PLAIN], above=FLIPS), *_is_even(c, WHOLE)],
+            within=_is_even(c, BATCHES),
+            headline=f"largest fraction beyond coin flips: {c.left[PLAIN]} → {c.left[WHOLE]}",
+            limit="with the means of small batches some bias is left",
+        ),
     ],
     tables=lambda c: {
-        "constants": c.shifted,
-        "centred": [{name: row[name] for name in ("name", "depth", "value")} for row in c.by_depth],
+        "constants": [
+            {"name": "tanh + constant", "at": a, "theory": c.theory[a], "value": g} for a, g in c.shifted.items()
+        ],
+        "centred": layer_lines(c.found, ["name"]),
     },
     charts=lambda c: {
-        "centred": lines(c.by_depth, "depth", title="ReLU minus its batch's own mean: γ by depth"),
+        "centred": lines(
+            layer_lines(c.found, ["name"], {name: fg.predict(deep(BLOCKS[name], c.depth)).gamma[1:]
+                                            for name in (PLAIN, WHOLE)}),
+            "depth", title="ReLU minus its batch's own mean: γ by depth",
+        ),
         "constants": lines(
-            c.shifted, "at", title="tanh plus a constant: γ of the output", x_title="Constant added after tanh"
+            c.tables["constants"], "at", title="tanh plus a constant: γ of the output",
+            x_title="Constant added after tanh",
         ),
     },
     holds={
@@ -120,45 +108,10 @@ constants = measured(
 )  # fmt: skip
 
 
-PHI = {
-    "linear": "linear", "tanh": "tanh", "erf": "erf", "sin": "sin", "ReLU": "relu", "ReLU − mean": "centered(relu)",
-    "GELU": "gelu",
-}  # fmt: skip
+ODD = {"linear": "linear", "tanh": "tanh", "erf": "erf", "sin": "sin"}
+PHI = {**ODD, "ReLU": "relu", "ReLU − mean": "centered(relu)", "GELU": "gelu"}
 POOLS = {"no pool": "", "average of 4": "avgpool(4)", "largest of 2": "maxpool(2)", "largest of 4": "maxpool(4)"}
 SHIFTED_POOLING = "tanh − pooled mean"
-
-
-@dataclass(frozen=True)
-class Block:
-    """An activation with a pool: γ measured after one such layer, what the criterion says, and the closed form's γ."""
-
-    activation: str
-    pool: str
-    text: str
-    causes: bool
-    found: Number
-    theory: float | None
-
-    def biased(self, yes: bool, least: float = 0.0) -> Check:
-        """Whether γ is above `least`, or 0."""
-        name = f"{self.activation}, {self.pool}"
-        return check(name, self.found, above=least) if yes else check(name, self.found, near=0.0, room=NO_BIAS)
-
-
-def judge_pooling(blocks: Sequence[Block]) -> list[Entry]:
-    """I21: odd and linear nodes get bias from max-pooling and from nothing else here; all as the criterion says."""
-    odd = [b for b in blocks if b.activation in ("linear", "tanh", "erf", "sin")]
-    return [
-        claimed("I21", "odd activations, γ", [b.biased(b.pool.startswith("largest"), NO_BIAS) for b in odd]),
-        claimed(
-            "I21", "γ is above 0 exactly where the mean of the pooled nodes is not 0 (fg.causes_bias), with tanh minus "
-            "the mean of the largest of two among them: biased by itself, not with the pool",
-            [b.biased(b.causes) for b in blocks],
-            within=[check(f"{b.activation}, {b.pool}", b.found, near=b.theory, room=0.02 + 0.1 * b.theory,
-                          than="within 10 % + 0.02 of the closed form") for b in blocks if b.theory is not None],
-            limit="at this width some depart from theory by more", otherwise="not as the criterion says",
-        ),
-    ]  # fmt: skip
 
 
 def pooled_mean(activation: str, pool: int, q: float = 2.0) -> float:
@@ -172,7 +125,7 @@ def pooled_mean(activation: str, pool: int, q: float = 2.0) -> float:
     return float(integrate.simpson(fg.activation(activation)(np.sqrt(q) * z) * weight, x=z))
 
 
-def texts() -> dict[tuple[str, str], str]:
+def _texts() -> dict[tuple[str, str], str]:
     """All blocks, by activation and pool."""
     found = {(a, p): " > ".join(filter(None, (phi, pool))) for a, phi in PHI.items() for p, pool in POOLS.items()}
     shift = f"shift({-pooled_mean('tanh', 2):.12g})"
@@ -181,12 +134,11 @@ def texts() -> dict[tuple[str, str], str]:
     return found
 
 
-def _block(c: Found, activation: str, pool: str, text: str) -> Block:
+def _closed_form(block: str) -> float | None:
     try:
-        theory = float(fg.predict(f"{KAIMING} > {text} > {KAIMING}").gamma[-1])
+        return theory_gamma(f"{KAIMING} > {block} > {KAIMING}")
     except fg.NotCovered:
-        theory = None
-    return Block(activation, pool, text, bool(fg.causes_bias(text, q=2.0)), gamma(c[activation, pool]), theory)
+        return None
 
 
 pooling = measured(
@@ -201,68 +153,60 @@ pooling = measured(
     cells=lambda c: {
         (a, p): Cell(f"{KAIMING} > {text} > {KAIMING}", c.blob(c.n, c.d),
                      {"width": c.nodes * (4 if "4" in p else 2 if "2" in p else 1)})
-        for (a, p), text in texts().items()
+        for (a, p), text in _texts().items()
     },
-    quantities=lambda c: {"blocks": [_block(c, *key, text) for key, text in texts().items()]},
-    judge=lambda c: judge_pooling(c.blocks),
-    tables=lambda c: {"blocks": [
-        {"activation": b.activation, "pool": b.pool, "text": b.text, "causes": b.causes, "gamma": b.found,
-         "theory": b.theory} for b in c.blocks
+    quantities=lambda c: {"blocks": [
+        {"activation": a, "pool": p, "text": text, "causes": bool(fg.causes_bias(text, q=2.0)), "gamma": gamma(c[a, p]),
+         "theory": _closed_form(text)} for (a, p), text in _texts().items()
     ]},
+    judge=lambda c: [
+        claimed("I21", "odd activations, γ", [
+            biased(f"{b['activation']}, {b['pool']}", b["gamma"], b["pool"].startswith("largest"), least=NO_BIAS)
+            for b in c.blocks if b["activation"] in ODD
+        ]),
+        claimed(
+            "I21", "γ is above 0 exactly where the mean of the pooled nodes is not 0 (fg.causes_bias), with tanh minus "
+            "the mean of the largest of two among them: biased by itself, not with the pool",
+            [biased(f"{b['activation']}, {b['pool']}", b["gamma"], b["causes"]) for b in c.blocks],
+            within=[close(f"{b['activation']}, {b['pool']}", b["gamma"], b["theory"], 0.1, 0.02, to="the closed form")
+                    for b in c.blocks if b["theory"] is not None],
+            limit="at this width some depart from theory by more", otherwise="not as the criterion says",
+        ),
+    ],
+    tables=lambda c: {"blocks": c.blocks},
     charts=lambda c: {"blocks": dots(
-        [vars(b) | {"gamma": b.found} for b in c.blocks], "activation", "gamma", panel="pool",
-        x_domain=(-0.1, 1.05 * max(b.found.value + 2 * b.found.error for b in c.blocks)),
+        c.blocks, "activation", "gamma", panel="pool",
+        x_domain=(-0.1, 1.05 * max(b["gamma"].value + 2 * b["gamma"].error for b in c.blocks)),
     )},
     holds={"blocks": Holds("Max-pooling biases odd activations: what counts is the mean after the pool", entries=(1,))},
     notes=["Max-pools of GELU and sin, which fall somewhere, have no closed form."],
 )  # fmt: skip
 
 
-LAWS = ("normal", "uniform", "rademacher", "laplace", "orthogonal", "student(5)", "student(3)", "student(1.5)")
-SLOW, ENDLESS = "student(3)", "student(1.5)"  # no fourth moment; no variance
-NAMES = {
+LAWS = {
     "normal": "Gaussian", "uniform": "uniform", "rademacher": "±1 (Rademacher)", "laplace": "Laplace",
-    "orthogonal": "orthogonal", "student(5)": "Student t, 5 degrees", SLOW: "Student t, 3 (no 4th moment)",
-    ENDLESS: "Student t, 1.5 (no variance)",
+    "orthogonal": "orthogonal", "student(5)": "Student t, 5 degrees", "student(3)": "Student t, 3 (no 4th moment)",
+    "student(1.5)": "Student t, 1.5 (no variance)",
 }  # fmt: skip
-DEPTH_WEIGHTS = 3
-Found_weights = Mapping[tuple[str, int], Number]  # (law, width)
+SLOW, ENDLESS = "student(3)", "student(1.5)"  # no fourth moment; no variance
 
 
 def network(law: str, block: str = "relu") -> str:
     """Three hidden layers with weights of this law everywhere, Kaiming variances."""
-    dense = f"dense(weight_var=2, init={law})"
-    return f"{DEPTH_WEIGHTS} x [{dense} > {block}] > {dense}"
+    return deep(block, 3, f"dense(weight_var=2, init={law})")
 
 
-def judge_weights(plain: Found_weights, cured: Mapping[str, Number], theory: float) -> list[Entry]:
-    """I20: `plain` is std of G₀ by law and width, `cured` what LayerNorm after ReLU leaves beyond even guesses."""
-    widest = max(width for _, width in plain)
+def _usual(c: Found, *laws: str) -> list[Check]:
+    wide = max(width for _, width in c.plain)
+    return [one for law in laws for one in (
+        check(LAWS[law], c.plain[law, wide], near=c.theory, room=ROOM, than="the closed form"),
+        check(f"{LAWS[law]}, LayerNorm after", c.cured[law], below=NEUTRAL),
+    )]  # fmt: skip
 
-    def usual(law: str) -> list[Check]:
-        return [
-            check(NAMES[law], plain[law, widest], near=theory, room=ROOM, than="the closed form"),
-            *([check(f"{NAMES[law]}, LayerNorm after", cured[law], below=NEUTRAL)] if law in cured else []),
-        ]
 
-    endless = {width: value for (law, width), value in plain.items() if law == ENDLESS}
-    other = [check(f"plain, width {width}", value, near=theory, room=ROOM) for width, value in endless.items()]
-    return [
-        claimed(
-            "I20", f"three ReLU layers of {widest}, std of G₀, and with LayerNorm after beyond even guesses",
-            [one for law in LAWS if law not in (SLOW, ENDLESS) for one in usual(law)], within=usual(SLOW),
-            limit="with a variance but no fourth moment the limit is not reached at this width",
-            otherwise="another law for",
-        ),
-        claimed(
-            "I20", "without a variance (Student, 1.5 degrees) LayerNorm after ReLU leaves bias, where theory has none",
-            [check("beyond even guesses", cured[ENDLESS], above=NEUTRAL)],
-            within=[replace(one, asked=f"not {one.asked}", truth=None if one.truth is None else not one.truth)
-                    for one in other],
-            limit="what breaks is the cure; the plain network's spread is about the same without a variance",
-            otherwise="even without a variance LayerNorm after ReLU leaves no bias",
-        ),
-    ]  # fmt: skip
+def _departs(c: Found, width: int) -> Check:
+    one = check(f"plain, width {width}", c.plain[ENDLESS, width], near=c.theory, room=ROOM)
+    return replace(one, asked=f"not {one.asked}", truth=None if one.truth is None else not one.truth)
 
 
 weight_laws = measured(
@@ -283,17 +227,32 @@ weight_laws = measured(
     quantities=lambda c: {
         "plain": {key: std(m) for key, m in c.cells.items() if isinstance(key, tuple)},
         "cured": {law: beyond_even(c[law]) for law in LAWS},
-        "theory": fg.Guesses(float(fg.predict(network("normal")).gamma[-1]), 2, c.n).std(),
+        "theory": fg.Guesses(theory_gamma(network("normal")), 2, c.n).std(),
     },
-    judge=lambda c: judge_weights(c.plain, c.cured, c.theory),
+    judge=lambda c: [
+        claimed(
+            "I20", f"three ReLU layers of {max(width for _, width in c.plain)}, std of G₀, and with LayerNorm after "
+            "beyond even guesses", _usual(c, *(law for law in LAWS if law not in (SLOW, ENDLESS))),
+            within=_usual(c, SLOW), limit="with a variance but no fourth moment the limit is not reached at this width",
+            otherwise="another law for",
+        ),
+        claimed(
+            "I20", "without a variance (Student, 1.5 degrees) LayerNorm after ReLU leaves bias, where theory has none",
+            [check("beyond even guesses", c.cured[ENDLESS], above=NEUTRAL)],
+            within=[_departs(c, width) for law, width in c.plain if law == ENDLESS],
+            limit="what breaks is the cure; the plain network's spread is about the same without a variance",
+            otherwise="even without a variance LayerNorm after ReLU leaves no bias",
+        ),
+    ],
     tables=lambda c: {"laws": [
         {"law": law, "width": width, "std": found, "theory": c.theory} for (law, width), found in c.plain.items()
     ]},
     charts=lambda c: {"laws": dots(
-        [{"panel": "Plain ReLU", "law": NAMES[law], "width": f"width {width}", "std": found, "theory": c.theory}
-         for (law, width), found in c.plain.items()]
-        + [{"panel": "LayerNorm after ReLU: beyond even", "law": NAMES[law], "width": f"width {c.wide}", "std": found,
-            "theory": 0.0} for law, found in c.cured.items()],
+        [{"panel": panel, "law": LAWS[law], "width": f"width {width}", "std": found, "theory": theory}
+         for panel, of, theory in (
+             ("Plain ReLU", c.plain, c.theory),
+             ("LayerNorm after ReLU: beyond even", {(law, c.wide): g for law, g in c.cured.items()}, 0.0),
+         ) for (law, width), found in of.items()],
         "law", "std", by="width", panel="panel", x_domain=(-0.02, 0.42),
     )},
     holds={"laws": Holds("The distribution of the weights does not matter while tails are light", entries=(0,))},
@@ -305,33 +264,15 @@ weight_laws = measured(
 ROOM_LIMITS = 0.02  # of the standard deviation of G₀: a tenth of that after one ReLU layer
 RATIOS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 WIDTHS, LAYERS, DATA, DEPTH_LIMITS = "N₁/d", "N₂/N₁", "n/N", "depth/N"
-# LayerNorm after ReLU, theory.md §12: C' and C'' at 0 (the fourth derivative is C'' again), derivatives of a node's
-# bias and variance, its skewness
+WORDS = ("Width / dimension", "Second width / first width", "Data points / width", "Depth / width")
+HEADINGS = dict(zip((WIDTHS, LAYERS, DATA, DEPTH_LIMITS), WORDS, strict=True))
+LAYER_NORM = "LayerNorm after ReLU"
+# theory.md §12: C' and C'' at 0 (the fourth derivative is C'' again), derivatives of a node's bias and variance, its
+# skewness
 C1, C2 = 0.733471, 0.466942
 B1, B2 = -0.215233, -2.251031
 S1, S2 = 1.369954, -2.449870
 SKEW = 1.640561
-
-
-@dataclass(frozen=True)
-class LimitRow:
-    """The standard deviation of G₀ in one setting: of which sweep, at what ratio of sizes, and what theory says."""
-
-    sweep: str
-    ratio: float
-    label: str  # of the series
-    sizes: str
-    found: Number
-    theory: float  # closed form, all sizes infinite but for the data points
-    finite: float = math.nan  # theory.md (42), where there is one
-
-    @property
-    def check(self) -> Check:
-        """Whether it is the closed form's."""
-        name = f"{self.label}, {self.sizes}"
-        one = check(name, self.found, near=self.theory, room=ROOM_LIMITS, than="the closed form")
-        known = "" if math.isnan(self.finite) else f", theory.md (42) {self.finite:.4f}"
-        return replace(one, found=one.found + known)
 
 
 def finite_std(depth: int, width: int, dimensions: int, points: int) -> float:
@@ -355,24 +296,16 @@ def finite_std(depth: int, width: int, dimensions: int, points: int) -> float:
     return math.sqrt(0.25 / points + (1 - 1 / points) * angle / (2 * math.pi))
 
 
-def pair(smaller: int, ratio: float) -> tuple[int, int]:
-    """Two sizes, the second `ratio` times the first, of which the smaller one is given.
-
-    >>> pair(40, 4.0), pair(40, 0.25)
-    ((40, 160), (160, 40))
-    """
-    return (smaller, round(smaller * ratio)) if ratio >= 1 else (round(smaller / ratio), smaller)
-
-
-def judge_limits(seen: Sequence[LimitRow]) -> Entry:
-    """I19: the same law at every ratio of sizes; without a limit also for networks deeper than wide."""
-    core = [s for s in seen if s.sweep != DEPTH_LIMITS]
-    return claimed(
-        "I19", "no order is needed: std of G₀ whichever of two sizes is larger, 16 times",
-        [s.check for s in core], within=[s.check for s in seen if s.sweep == DEPTH_LIMITS],
-        limit="sizes may be in any order, but depth must not come before width: deep networks depart",
-        headline=f"largest departure from theory in any order: {max(abs(s.found.value - s.theory) for s in core):.3f}",
-    )  # fmt: skip
+def _ordered(c: Found, deep: bool) -> list[Check]:
+    """Whether std of G₀ is the closed form's, in the sweep of depth or in the others."""
+    checks: list[Check] = []
+    for s in c.seen:
+        if (s["sweep"] == DEPTH_LIMITS) == deep:
+            name = f"{s['series']}, {s['sizes']}"
+            one = check(name, s["std"], near=s["theory"], room=ROOM_LIMITS, than="the closed form")
+            known = f", theory.md (42) {s['finite_width']:.4f}" if math.isfinite(s["finite_width"]) else ""
+            checks.append(replace(one, found=one.found + known))
+    return checks
 
 
 def _limit_cells(c: Found) -> dict[Any, Cell]:
@@ -384,46 +317,20 @@ def _limit_cells(c: Found) -> dict[Any, Cell]:
         cells[sweep, ratio, label, sizes] = Cell(text, c.blob(points or c.n, d), options)
 
     def layers(*widths: int) -> str:
-        return " > ".join(f"dense(weight_var=2, width={w}) > relu" for w in widths) + " > dense(weight_var=2)"
+        return " > ".join(f"dense(weight_var=2, width={w}) > relu" for w in widths) + f" > {KAIMING}"
 
     for size in c.smaller:
         for ratio in RATIOS:
-            one, two = pair(size, ratio)
+            one, two = (size, round(size * ratio)) if ratio >= 1 else (round(size / ratio), size)
             label = f"smaller size {size}"
             add(WIDTHS, ratio, label, f"d = {one}, N₁ = {two}", layers(two), d=one)
             add(LAYERS, ratio, label, f"N₁ = {one}, N₂ = {two}", layers(one, two))
             add(DATA, ratio, label, f"N = {one}, n = {two}", layers(one), two)
     for depth in (1, 5, 20, 60):
         for label, block in ((LAYER_NORM, "relu > layernorm"), ("plain ReLU", "relu")):
-            text = f"{depth} x [dense(weight_var=2, width=60) > {block}] > dense(weight_var=2)"
+            text = f"{depth} x [dense(weight_var=2, width=60) > {block}] > {KAIMING}"
             add(DEPTH_LIMITS, depth / 60, label, f"{depth} layers of 60", text)
     return cells
-
-
-def _seen(c: Found) -> list[LimitRow]:
-    found: list[LimitRow] = []
-    for ((sweep, ratio, label, sizes), cell), m in zip(_limit_cells(c).items(), c.cells.values(), strict=True):
-        theory = fg.Guesses(float(fg.predict(cell.what).gamma[-1]), 2, m.points).std()
-        finite = finite_std(round(60 * ratio), 60, 500, c.n) if label == LAYER_NORM else math.nan
-        found.append(LimitRow(sweep, ratio, label, sizes, std(m), theory, finite))
-    return found
-
-
-LAYER_NORM = "LayerNorm after ReLU"
-HEADINGS = {
-    WIDTHS: "Width / dimension", LAYERS: "Second width / first width", DATA: "Data points / width",
-    DEPTH_LIMITS: "Depth / width",
-}  # fmt: skip
-
-
-def _limits_chart(rows: list[dict[str, Any]]) -> Any:
-    far = [row for row in rows if math.isfinite(row["finite_width"])]
-    finite = predicted("finite width, theory.md (42)", [r["ratio"] for r in far], [r["finite_width"] for r in far])
-    return lines(
-        [row | {"sweep": HEADINGS[row["sweep"]]} for row in rows], "ratio", "std", by="series", panel="sweep",
-        also={HEADINGS[DEPTH_LIMITS]: [finite]}, title="Sizes in every order: spread of the guesses beside theory",
-        x_title="Ratio of the two sizes", x_scale="log", y_domain=(0.0, 0.55), dodge=False, height=230,
-    )  # fmt: skip
 
 
 limits = measured(
@@ -437,17 +344,26 @@ limits = measured(
     full=dict(smaller=(40, 160), n=500, inits=800, few=400),
     seconds=(14, 110),
     cells=_limit_cells,
-    quantities=lambda c: {"seen": _seen(c)},
-    judge=lambda c: [judge_limits(c.seen)],
-    tables=lambda c: {"ratios": _limit_rows(c.seen)},
-    charts=lambda c: {"ratios": _limits_chart(_limit_rows(c.seen))},
+    quantities=lambda c: {"seen": [
+        {"sweep": sweep, "ratio": ratio, "series": label, "sizes": sizes, "std": std(c[sweep, ratio, label, sizes]),
+         "theory": fg.Guesses(theory_gamma(cell.what), 2, c[sweep, ratio, label, sizes].points).std(),
+         "finite_width": finite_std(round(60 * ratio), 60, 500, c.n) if label == LAYER_NORM else math.nan}
+        for (sweep, ratio, label, sizes), cell in _limit_cells(c).items()
+    ]},
+    judge=lambda c: [claimed(
+        "I19", "no order is needed: std of G₀ whichever of two sizes is larger, 16 times", _ordered(c, False),
+        within=_ordered(c, True),
+        limit="sizes may be in any order, but depth must not come before width: deep networks depart",
+        headline="largest departure from theory in any order: "
+        f"{max(abs(s['std'].value - s['theory']) for s in c.seen if s['sweep'] != DEPTH_LIMITS):.3f}",
+    )],
+    tables=lambda c: {"ratios": c.seen},
+    charts=lambda c: {"ratios": lines(
+        [row | {"sweep": HEADINGS[row["sweep"]]} for row in c.seen], "ratio", "std", by="series", panel="sweep",
+        also={HEADINGS[DEPTH_LIMITS]: [charts.predicted("finite width, theory.md (42)", *zip(*(
+            (row["ratio"], row["finite_width"]) for row in c.seen if math.isfinite(row["finite_width"])
+        ), strict=True))]}, title="Sizes in every order: spread of the guesses beside theory",
+        x_title="Ratio of the two sizes", x_scale="log", y_domain=(0.0, 0.55), dodge=False, height=230,
+    )},
     holds={"ratios": "Dimension, widths and data may grow in any order: the distribution of the guesses stays"},
 )  # fmt: skip
-
-
-def _limit_rows(seen: Sequence[LimitRow]) -> list[dict[str, Any]]:
-    return [
-        {"sweep": s.sweep, "ratio": s.ratio, "series": s.label, "sizes": s.sizes, "std": s.found, "theory": s.theory}
-        | {"finite_width": s.finite}
-        for s in seen
-    ]

@@ -305,6 +305,26 @@ def check(
 _above, _below = above, below
 
 
+def close(
+    name: str, found: Numbers, other: Numbers, part: float, plus: float = 0.0, *, to: str, at: Iterable[object] = ()
+) -> Check:
+    """Asks a number, or each of several, to be near another within a part of it, and `plus`.
+
+    >>> found = close("ReLU", Number(0.5, 0.01), 0.47, 0.1, 0.02, to="theory")
+    >>> found.truth, found.asked
+    (True, 'within 10 % + 0.02 of theory')
+    """
+    sizes = [abs(one.value if isinstance(one, Number) else one) for one in _several(other)]
+    rooms = [plus + part * size for size in sizes] * (len(_several(found)) if len(sizes) == 1 else 1)
+    than = f"within {100 * part:.0f} %{f' + {plus:g}' if plus else ''} of {to}"
+    return check(name, found, near=other, room=rooms, than=than, at=at)
+
+
+def biased(name: str, found: Numbers, yes: bool, *, least: float = 0.0, at: Iterable[object] = ()) -> Check:
+    """Asks γ to be above `least`, or not: within 0.02 of 0."""
+    return check(name, found, above=least, at=at) if yes else check(name, found, near=0.0, room=0.02, at=at)
+
+
 def each(found: Mapping[str, Numbers], **asked: Any) -> list[Check]:
     """The same asked of several numbers, by name.
 
