@@ -342,15 +342,30 @@ def test_a_head_with_one_logit_starts_at_the_log_odds() -> None:
     assert guessed.shares.round(6).tolist() == [0.9, 0.1]
 
 
-def test_a_class_without_examples_stays_finite() -> None:
+@pytest.mark.parametrize(("present", "classes", "n"), [(2, 3, 1000), (3, 20, 30), (1, 1, 40), (5, 10, 300)])
+def test_classes_without_examples_stay_finite_and_the_loss_said_is_the_cross_entropy(
+    present: int, classes: int, n: int
+) -> None:
     torch.manual_seed(4)
-    x, y = rare_class(1000, 0.05)
-    for data, prior in (((x, y), "labels"), (x, [0.95, 0.05, 0.0])):
-        m = fg.match_prior(mlp(1, classes=3), data, prior=prior)
+    x, y = torch.randn(n, 20), torch.arange(n) % present
+    shares = np.bincount(y, minlength=max(classes, 2)) / n
+    entropy = -sum(p * math.log(p) for p in shares if p > 0)
+    for data, prior in (((x, y), "labels"), (x, shares)):
+        m = fg.match_prior(mlp(1, classes=classes), data, prior=prior, points=n)
         assert torch.isfinite(m.model[-1].bias).all()
-        assert 0 < m.prior[2] < 0.002
-        assert "No examples of class 2" in str(m)
-    assert abs(cross_entropy(m.model, x, y) - m.entropy) <= 0.02
+        assert 0 < m.prior.min() <= 0.005
+        assert f"No examples of class {present}" in str(m)
+        assert m.entropy == pytest.approx(entropy)
+        assert abs(m.loss[1] - entropy) <= 0.01
+        if isinstance(prior, str):
+            assert m.loss[1] == pytest.approx(cross_entropy(m.model, x, y), abs=1e-5)
+
+
+def test_a_rare_class_keeps_the_share_that_is_given() -> None:
+    m = fg.match_prior(mlp(1, classes=2), torch.randn(100, 20), prior=[0.9999, 0.0001])
+    assert m.prior.tolist() == [0.9999, 0.0001]
+    bias = m.model[-1].bias
+    assert (bias[1] - bias[0]).item() == pytest.approx(math.log(0.0001 / 0.9999))
 
 
 def test_a_zero_head_is_matched() -> None:

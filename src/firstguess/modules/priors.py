@@ -40,6 +40,7 @@ Aim: TypeAlias = Literal["loss", "guesses"]
 _EXCESS = 0.01  # nats by which the first loss may differ from the prior's entropy
 _ERRORS = 3.0  # standard errors of the loss on a sample of the points that are kept clear of that limit
 _SHRINK = 0.9  # the head's weights are multiplied by this until the loss is within the limit
+_ABSENT = 0.005  # at most, of all classes without examples together: it costs the loss as many nats
 _ADVICE = "Early in training class weights in the loss do far more for rare classes than any start; in the end less."
 
 
@@ -50,10 +51,10 @@ class Matched(Record, Shown):
     _apart = ("model",)
 
     model: nn.Module = field(repr=False)
-    prior: Array
+    prior: Array  # whose logarithm the bias is; classes without examples have a little
     shares: Array
     loss: tuple[float, float]  # cross-entropy before and after, on these points and their labels
-    entropy: float  # of the prior: the loss of a model that knows the frequencies and nothing else
+    entropy: float  # of the frequencies: the loss of a model that knows them and nothing else
     scale: float  # by which the head's weights were multiplied
     changed: tuple[str, ...]
     added: tuple[str, ...]
@@ -125,7 +126,8 @@ def match_prior(
     before = logits_of(fixed, batches, pick=logits, mode=run)
     by_labels = isinstance(prior, str)
     counts = _counts(prior, whole, before) if by_labels else np.asarray(prior, dtype=np.float64)
-    p = _shares(counts, before.classes, counts.sum() if by_labels else len(before.rows))
+    shares = _frequencies(counts, before.classes)
+    p = _finite(shares, counts.sum() if by_labels else len(before.rows))
     head = needed(before, "match_prior")
     weight = getattr(head.module, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.ndim < 2:
@@ -135,7 +137,7 @@ def match_prior(
     size = math.sqrt(float(contrasts(bare).square().mean()))
     if mode == "loss":
         part = len(bare) / counts.sum() if by_labels else 0.0
-        factor = _scale(by_class(bare.double()), p, labels, math.sqrt(max(0.0, 1.0 - part)))
+        factor = _scale(by_class(bare.double()), p, shares, labels, math.sqrt(max(0.0, 1.0 - part)))
     else:
         factor = _by_guesses(p, size, one_logit=bare.ndim == 1)
     logs = np.log(p)
@@ -146,18 +148,18 @@ def match_prior(
     head.move(torch.from_numpy(logs if bare.ndim > 1 else logs[1:] - logs[:1]))
     after = logits_of(fixed, batches, pick=logits, mode=run)
     moved = (head.key, *((f"{head.path}.weight" if head.path else "weight",) if factor != 1.0 else ()))
-    entropy = float(-(p * logs).sum())
+    entropy = float(special.entr(shares).sum())
     spread = factor * size / (math.sqrt(2.0) if bare.ndim == 1 else 1.0)  # one logit is a difference of two
     return Matched(
         fixed,
         p,
         expected_shares(logs, spread),
-        (entropy + _excess(before, p, labels), entropy + _excess(after, p, labels)),
+        (entropy + _excess(before, shares, labels), entropy + _excess(after, shares, labels)),
         entropy,
         factor,
         tuple(key for key in moved if key in keys),
         tuple(key for key in moved if key not in keys),
-        tuple(_notes(counts, before, mode, by_labels=by_labels)),
+        tuple(_notes(counts, p, before, mode, by_labels=by_labels)),
     )
 
 
@@ -181,36 +183,42 @@ def _counts(prior: str, data: object, logits: LogitRows) -> Array:
     return counts
 
 
-def _shares(counts: Array, classes: int, examples: float) -> Array:
-    """The prior; half an example stands for a class that has none, so that its logarithm is finite."""
+def _frequencies(counts: Array, classes: int) -> Array:
     if counts.shape != (classes,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
         raise InvalidInput(
             f"{classes} shares of at least 0",
             got=np.array2string(counts, precision=3, threshold=10),
             where="match_prior(prior)",
         )
-    p = np.maximum(counts / counts.sum(), 0.5 / examples)
+    return counts / counts.sum()
+
+
+def _finite(shares: Array, examples: float) -> Array:
+    """The prior: half an example or less stands for a class that has none, so that its logarithm is finite."""
+    absent = shares == 0.0
+    p = np.where(absent, min(0.5 / examples, _ABSENT / max(1, int(absent.sum()))), shares)
     return p / p.sum()
 
 
-def _above(outputs: torch.Tensor, p: Array, labels: torch.Tensor | None) -> torch.Tensor:
-    """Cross-entropy of every point minus that of the prior itself; of labels drawn from it where none are given."""
-    gain = torch.log_softmax(outputs, 1) - torch.from_numpy(np.log(p))
+def _above(outputs: torch.Tensor, shares: Array, labels: torch.Tensor | None) -> torch.Tensor:
+    """Cross-entropy of every point minus that of the frequencies; of labels drawn from them where none are given."""
+    found = torch.log_softmax(outputs, 1)
     if labels is None:
-        return -gain @ torch.from_numpy(p)
+        return -found @ torch.from_numpy(shares) - float(special.entr(shares).sum())
     known = labels >= 0
-    return -gain[known].gather(1, labels[known, None])[:, 0]
+    own = labels[known]
+    return torch.from_numpy(np.log(shares[own.numpy()])) - found[known].gather(1, own[:, None])[:, 0]
 
 
-def _excess(logits: LogitRows, p: Array, labels: torch.Tensor | None) -> float:
-    return float(_above(by_class(logits.rows.double()), p, labels).mean())
+def _excess(logits: LogitRows, shares: Array, labels: torch.Tensor | None) -> float:
+    return float(_above(by_class(logits.rows.double()), shares, labels).mean())
 
 
-def _scale(bare: torch.Tensor, p: Array, labels: torch.Tensor | None, unseen: float) -> float:
+def _scale(bare: torch.Tensor, p: Array, shares: Array, labels: torch.Tensor | None, unseen: float) -> float:
     """At most 1: the head's factor whose loss is within the limit, for all points if these are a sample of them."""
     logs, factor = torch.from_numpy(np.log(p)), 1.0
     while True:
-        above = _above(factor * bare + logs, p, labels)
+        above = _above(factor * bare + logs, shares, labels)
         error = unseen * float(above.std()) / math.sqrt(len(above)) if len(above) > 1 else 0.0
         if abs(float(above.mean())) + _ERRORS * error <= _EXCESS:
             return factor
@@ -229,13 +237,15 @@ def _by_guesses(p: Array, size: float, *, one_logit: bool) -> float:
     return float(special.logit(q) / special.ndtri(q)) / (size if one_logit else size * math.sqrt(2.0))
 
 
-def _notes(counts: Array, before: LogitRows, mode: Aim, *, by_labels: bool) -> Iterator[str]:
+def _notes(counts: Array, p: Array, before: LogitRows, mode: Aim, *, by_labels: bool) -> Iterator[str]:
     if by_labels:
         used = spaced(len(before.rows))
         yield f"Frequencies of all {spaced(counts.sum())} labels; the loss is that of {used} points."
-    if (counts == 0).any():
-        absent = ", ".join(str(k) for k in np.flatnonzero(counts == 0)[:10])
-        yield f"No examples of class {absent}: half an example is assumed, so that the logarithm is finite."
+    none = np.flatnonzero(counts == 0)
+    if len(none):
+        absent = ", ".join([*map(str, none[:10]), *(["…"] if len(none) > 10 else [])])
+        each, share = " each" if len(none) > 1 else "", percents(float(p[none[0]]))[0]
+        yield f"No examples of class {absent}: a share of {share}{each} is assumed, so that the logarithm is finite."
     if mode == "guesses":
         yield f"γ {before.gamma():.2g} spreads the guesses of single networks around the expected ones."
     yield _ADVICE
