@@ -1,7 +1,7 @@
 """The zoo: every architecture of the installed transformers that can be shrunk, and of other packages, before training.
 
     python benchmarks/zoo.py run [PATTERN] [ray]   one task a model, resumable, here or on Ray: runs/zoo
-    python benchmarks/zoo.py write                 docs/zoo.json, docs/zoo.md and the figure, from what has run
+    python benchmarks/zoo.py write                 docs/zoo.json, docs/zoo.md, its tables and the figure, from what has run
 
 Packages (zoo_packages.py) are visited where they are installed; they stand in no requirement of ours.
 """
@@ -100,8 +100,9 @@ _COLUMNS = (
 
 
 def write() -> None:
-    """docs/zoo.md and its figure."""
+    """docs/zoo.md, its tables and its figure."""
     (HERE.parent / "docs" / "zoo.md").write_text(page())
+    (HERE.parent / "docs" / "tables" / "zoo.txt").write_text(tables())
     fg.figures.save(chart(those_that_ran(known())), HERE.parent / "docs" / "images" / "zoo.svg")
 
 
@@ -113,11 +114,18 @@ def page() -> str:
     """The page, of the rows that are kept."""
     rows = known()
     ran = those_that_ran(rows)
-    words = {**_counts(rows, ran), "table": _table(ran), "failures": _failures(rows), "strange": _strange(ran)}
     text = (HERE / "zoo_page.md").read_text()
-    for name, value in words.items():
+    for name, value in _counts(rows, ran).items():
         text = text.replace("{" + name + "}", str(value))
     return text
+
+
+def tables() -> str:
+    """All rows, which the site puts into the page (docs/tools/prepare.py)."""
+    rows = known()
+    ran = those_that_ran(rows)
+    named = {"models": _table(ran), "first values": _strange(ran), "did not run": _failures(rows)}
+    return "\n\n".join(f"{name}\n\n{table}" for name, table in named.items()) + "\n"
 
 
 def _counts(rows: dict[str, Any], ran: dict[str, Any]) -> dict[str, str]:

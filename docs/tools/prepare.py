@@ -45,6 +45,7 @@ _KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|\d{3}\b(?![.,]?\d))|(?<= [<>=≤≥�
 _NOT_RUN = re.compile(r"^\*Not run by the tests: .*\*\n\n?", re.M)  # a remark for the tests, tests/pages.py
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _WHOLE_WIDTH = "---\nhide:\n  - navigation\n  - toc\n---\n\n"  # pictures that one can read take it
+_ROWS = re.compile(r"<!-- rows of ([\w/.-]+): ([\w ]+) -->")  # a table that stands in a file of tables
 _CAPTION = re.compile(r"Written by `[^`]*`; do not edit\. ")
 
 
@@ -79,7 +80,7 @@ def prepare(target: Path = TARGET) -> None:
 
 def for_the_site(text: str, page: str, known: set[str], words: dict[str, str]) -> str:
     """A page's Markdown as the site's generator understands it."""
-    text = _CAPTION.sub("", _NOT_RUN.sub("", text))
+    text = _ROWS.sub(lambda found: rows(*found.groups()), _CAPTION.sub("", _NOT_RUN.sub("", text)))
     if not page.startswith("api/"):  # where comments name what the reference holds
         text = _COMMENT.sub("", text)
     text = named_files(titled_links(text, page), page, known)
@@ -91,6 +92,12 @@ def for_the_site(text: str, page: str, known: set[str], words: dict[str, str]) -
         text = explained(text, words)
     text = unbroken(one_title(spaced(mathematics.as_mathml(text))))
     return _WHOLE_WIDTH + text if page == "gallery.md" else text
+
+
+def rows(file: str, table: str) -> str:
+    """A table by its name, out of a file of several."""
+    parts = (ROOT / "docs" / file).read_text(encoding="utf-8").strip().split("\n\n")
+    return parts[parts.index(table) + 1]
 
 
 def glossary(text: str) -> dict[str, str]:

@@ -209,6 +209,14 @@ def test_remarks_for_developers_do_not_reach_readers() -> None:
     assert pages.for_the_site(text, "a.md", set(), {}) == "# T\n\n```python\nx\n```"
 
 
+def test_tables_that_are_files_stand_in_the_page() -> None:
+    """The zoo's rows, which GitHub shows as a file only."""
+    text = (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8")
+    shown = tool("prepare").for_the_site(text, "zoo.md", set(), {})
+    assert shown.count("\n| language/") > 100
+    assert "<!--" not in shown
+
+
 def test_programs_find_every_page_in_llms_txt() -> None:
     pages = tool("prepare")
     texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}

@@ -226,7 +226,7 @@ def test_claims_have_a_verdict_and_a_line_of_number() -> None:
     text = whole([record_of(one, *entries)], items={one.id: one, idle.id: idle})
     assert "| **✓ holds; ✗ does not hold** | 0.9 ± 0.1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I4")
     assert "| **✓ holds** | γ = 2 ± 1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I5")
-    assert row(text, "I6").endswith("| **○ not tested** | – | igb/idle |")
+    assert row(text, "I6").endswith("| **○ undecided** | – | igb/idle |")
     assert row(text, "I7").endswith("| **open** | – | – |")
     assert row(text, "B3").startswith("| B3 | *Tokens.* ")
     places = [text.index(words) for words in ("# What holds", "| I1 |", "| B1 |", "# Items", "# Checks and sizes")]

@@ -19,6 +19,7 @@ _TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # whi
 
 
 MARKS = {"holds": "✓", "holds with a limit": "◐", "does not hold": "✗", "not tested": "○"}
+_WORDS = {"not tested": "undecided"}  # what it means of an item that ran
 BEYOND = "beyond the paper"  # how statements begin that a paper's claim does not make
 
 
@@ -74,7 +75,7 @@ def marked(verdict: str) -> str:
     >>> marked("holds"), marked("outdated")
     ('✓ holds', 'outdated')
     """
-    return f"{MARKS[verdict]} {verdict}" if verdict in MARKS else verdict
+    return f"{MARKS[verdict]} {_WORDS.get(verdict, verdict)}" if verdict in MARKS else verdict
 
 
 def counts(paper: str, shown: Shown) -> str:
@@ -131,9 +132,6 @@ def beyond(shown: Shown) -> list[str]:
     parts += [_row(claim, shown, topic.title) for topic in TOPICS for claim in topic.claims]
     known = {claim for topic in TOPICS for claim in topic.claims}
     parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == "B" and claim not in known]
-    for topic in TOPICS:
-        ids = dict.fromkeys(record.id for claim in topic.claims for record, _ in shown.entries(claim))
-        parts += [f"\n![{id}]({figure})" for id in ids for figure in shown.figures.get(id, ())[:1]]
     return parts
 
 
@@ -323,21 +321,24 @@ def _outdated(old: Sequence[Record], known: Mapping[str, Item]) -> list[str]:
 
 
 def _section(record: Record, figures: Sequence[str]) -> str:
-    """An item: its first figure and a line a claim; how it was done, notes and other figures are folded below."""
+    """An item: its first figure and a line a claim; settings, notes and other figures are folded below."""
     lines = [f"\n## {record.id}", "", f"**{record.title}** ({record.where})"]
     if record.status != "done":
         return "\n".join([*lines, "", f"Setting: {record.settings}", "", f"*{record.status}*: {record.reason}"])
     lines += ["", *(f"![{record.id}]({figure})\n" for figure in figures[:1])]
-    lines += ["| claim | verdict | measured | tested |", "|---|---|---|---|"]
     for entry in record.entries:
-        why = f": {cut(said(entry), _ROOM)}" if entry.why else ""
-        texts = (f"**{marked(entry.verdict)}**{why}", cut(entry.measured, _ROOM), cut(entry.statement, _ROOM))
-        lines.append(f"| {entry.claim} | {' | '.join(cell(text) for text in texts)} |")
+        why = f" {_sentence(cut(said(entry), _ROOM))}" if entry.why else ""
+        texts = _sentence(cut(entry.measured, _ROOM)), _sentence(cut(entry.statement, _ROOM))
+        lines.append(f"- {entry.claim} **{marked(entry.verdict)}**:{why} *Measured:* {texts[0]} *Tested:* {texts[1]}")
     notes = "".join(f"\n- {note}" for note in record.notes)
-    lines += ["", '<details markdown="1"><summary>How it was done</summary>', ""]
+    lines += ["", '<details markdown="1"><summary>Settings</summary>', ""]
     lines += [f"{record.settings} {record.seconds:.0f} s. {_ran(record)}", *([notes] if notes else [])]
     lines += [f"\n![{record.id}]({figure})" for figure in figures[1:]]
     return "\n".join([*lines, "", "</details>"])
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split()) + ("" if text.endswith(("…", ".")) else ".")
 
 
 def _ran(record: Record) -> str:
