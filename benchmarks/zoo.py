@@ -1,7 +1,7 @@
 """The zoo: every architecture of the installed transformers that can be shrunk, and of other packages, before training.
 
     python benchmarks/zoo.py run [PATTERN] [ray]   one task a model, resumable, here or on Ray: runs/zoo
-    python benchmarks/zoo.py write                 docs/zoo.json, docs/zoo.md, its tables and the figure, from what has run
+    python benchmarks/zoo.py write                 docs/zoo.json, docs/zoo.md, tables and figure, from what has run
 
 Packages (zoo_packages.py) are visited where they are installed; they stand in no requirement of ours.
 """
