@@ -20,7 +20,7 @@ from firstguess_papers.beyond_frontier import Candidate as Case
 from firstguess_papers.beyond_frontier import Numbers
 from firstguess_papers.beyond_starts import ARMS, MANY, PLAIN, PRIOR, RARE, TILTED, WEIGHTS
 from firstguess_papers.judging import Number
-from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_pieces import Arm, draws_of
 from torch import nn
 
 from firstguess.data import Data
@@ -204,7 +204,7 @@ def _arm(early: float, end: float, other: float = 0.99, networks: int = 12) -> A
     many = np.full(4, other) + each
     groups: dict[str | int, Any] = {"favoured": many, "others": rare, RARE: rare, MANY: many}
     curves = Curves(Curve(STEPS, many), Accuracy(STEPS, 0.5 * (rare + many), groups), Curve(STEPS, many))
-    return Arm("made up", curves, curves, 0.6, True, np.zeros((networks, 4, 2)))
+    return Arm("made up", STEPS, draws_of(curves) | draws_of(curves, "test "), 0.6)
 
 
 def _verdicts(**changes: Arm) -> list[str]:

@@ -18,7 +18,7 @@ from firstguess_papers import beyond_repair as item
 from firstguess_papers.beyond_repair import HEAD, INSIDE, LEAKY, NAMES, PLAIN, RESIDUAL, SHALLOW, Setting
 from firstguess_papers.claims import CLAIMS
 from firstguess_papers.registry import items
-from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_pieces import Arm, draws_of
 
 from firstguess.data import Data
 from firstguess.ensemble.member_module import build
@@ -40,7 +40,7 @@ def _arm(*, rise: float, worst: float, end: float, networks: int = 10, noise: fl
     low = np.where(STEPS >= 10, worst, 0.0) + np.abs(each)
     groups: dict[str | int, Any] = {"favoured": score, "others": score, 0: score, 1: low}
     curves = Curves(Curve(STEPS, score), Accuracy(STEPS, score, groups), Curve(STEPS, 1 - score))
-    return Arm("made up", curves, curves, 0.5, True, np.zeros((networks, len(STEPS), 2)))
+    return Arm("made up", STEPS, draws_of(curves) | draws_of(curves, "test "), 0.5)
 
 
 def _setting(changes: Mapping[str, Mapping[str, float]] | None = None, networks: int = 10) -> Setting:
@@ -145,9 +145,7 @@ def test_numbers_of_a_setting() -> None:
     assert len(more.early(INSIDE)) == 40
     assert more.early(INSIDE).mean() == pytest.approx((0.5 + 3 * 0.1) / 4, abs=0.01)
     lost = _setting()
-    held = lost.arms[PLAIN].test
-    assert held is not None
-    held.accuracy.groups[1][:, 2:] = math.nan
+    lost.arms[PLAIN].draws["test class 1"][:, 2:] = math.nan
     assert (lost.early(PLAIN) == 0.0).all()
 
 

@@ -15,7 +15,7 @@ from firstguess_papers import mf_first_steps as pulls
 from firstguess_papers.judging import Number
 from firstguess_papers.mf_training import EDGE, ORDERED
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_pieces import Arm, draws_of
 from torch import nn
 
 import firstguess as fg
@@ -81,7 +81,7 @@ def test_starting_logits_are_those_of_the_trained_members(tmp_path: Path) -> Non
 
 
 def _with_classes(r: Any) -> Arm:
-    return Arm("t", r.curves, r.curves, r.level, True, r.shares)
+    return Arm("t", r.steps, draws_of(r.curves) | draws_of(r.curves, "test "), r.level, shares=r.shares)
 
 
 # -- M15: gradients of classes

@@ -18,7 +18,7 @@ from firstguess_papers.claims import CLAIMS
 from firstguess_papers.mf_training import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
 from firstguess_papers.registry import items
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_pieces import Arm, draws_of
 from torch import nn
 
 import firstguess as fg
@@ -53,7 +53,7 @@ def _arm(largest: Any, accuracy: Any, held: Any, networks: int = 12, diverged: i
         groups: dict[str | int, Any] = {"favoured": draws, "others": draws, 0: draws, 1: draws}
         return Curves(Curve(STEPS, share), Accuracy(STEPS, draws, groups), Curve(STEPS, 1 - draws))
 
-    return Arm("made up", curves(accuracy), curves(held), 0.6, True, np.zeros((networks, len(STEPS), 2)))
+    return Arm("made up", STEPS, draws_of(curves(accuracy)) | draws_of(curves(held), "test "), 0.6)
 
 
 def _falls(at: float) -> Any:
@@ -96,10 +96,10 @@ def test_absorption_for_good_is_not_the_first_time_below_the_level() -> None:
     scores = np.zeros_like(rows)
     groups: dict[str | int, Any] = {"favoured": scores, "others": scores, 0: scores, 1: scores}
     curves = Curves(Curve(STEPS, rows), Accuracy(STEPS, scores, groups), Curve(STEPS, scores))
-    arm = Arm("four", curves, None, 0.6, True, np.zeros((4, 8, 2)))
+    arm = Arm("four", STEPS, draws_of(curves), 0.6)
     found = speed.settled(arm)
     assert found[0] == pytest.approx(8 + 8 * (0.7 - 0.6) / (0.7 - 0.5))
-    assert arm.absorption.draws[0] < 2
+    assert arm.reached("largest", arm.level)[0] < 2
     assert found[1] == 0.0
     assert math.isinf(found[2])
     assert math.isinf(found[3])

@@ -16,7 +16,7 @@ from firstguess_papers.norm_large import AFTER, BEFORE, Setting
 from firstguess_papers.norm_starts import NEUTRAL, NORMS, PREJUDICED, Both, Placed
 from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
-from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_pieces import Arm, draws_of
 
 from firstguess.studies.store import Store
 from firstguess.theory.training.curves import Accuracy, Curve, Curves
@@ -43,7 +43,8 @@ def made(speed: float, gap: float = 0.0, *, share: float = 0.5, floor: float = 0
     groups: dict[str | int, Any] = {"favoured": first, "others": rest, 0: first, 1: rest}
     curves = Curves(Curve(STEPS, largest), Accuracy(STEPS, accuracy, groups), Curve(STEPS, 1 - accuracy))
     about = {"bias": 0.0 if share == 0.5 else 30.0, "signal": 1.0, "overshoot": 0.1}
-    return Arm("made", curves, curves, 0.6, real, np.zeros((0, len(STEPS), 0)), drawn=networks, about=about)
+    draws = draws_of(curves) | draws_of(curves, "test ")
+    return Arm("made", STEPS, draws, 0.6, real, drawn=networks, about=about)
 
 
 def _both(neutral: float, prejudiced: float, gap: float, *, predicted: float | None = None) -> Both:

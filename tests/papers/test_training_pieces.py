@@ -12,7 +12,7 @@ import torch
 from firstguess_papers.charts import Line, arms_chart, by_class, lines_of
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import MEMBERS, Arm, paired, predicted, sooner, trained
+from firstguess_papers.training_pieces import MEMBERS, Arm, draws_of, paired, predicted, sooner, trained
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
@@ -44,7 +44,7 @@ def arm(accuracy: Any, *, real: bool = True, steps: Any = None, favoured: Any = 
     shares = np.full_like(scores, 0.5) if largest is None else np.asarray(largest, dtype=float)
     groups: dict[str | int, Any] = {"favoured": first, "others": rest, 0: first, 1: rest}
     curves = Curves(Curve(at, shares), Accuracy(at, scores, groups), Curve(at, 1 - scores))
-    return Arm("made", curves, None, 0.6, real, np.zeros((0, len(at), 0)))
+    return Arm("made", at, draws_of(curves), 0.6, real)
 
 
 def test_a_trained_curve_is_that_of_a_plain_loop(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_a_trained_curve_is_that_of_a_plain_loop(tmp_path: Path) -> None:
         with torch.no_grad():
             for p in model.parameters():
                 p -= 0.05 * p.grad
-    np.testing.assert_allclose(found.loss.draws[1], losses, rtol=1e-4)
-    np.testing.assert_allclose(found.largest.draws[1], largest, atol=1e-6)
+    np.testing.assert_allclose(found.draws["loss"][1], losses, rtol=1e-4)
+    np.testing.assert_allclose(found.draws["largest"][1], largest, atol=1e-6)
     np.testing.assert_allclose(found.curve("class 1").draws[1], [r[1] for r in right], atol=1e-6)
     np.testing.assert_allclose(found.curve("worst").draws[1], [min(r) for r in right], atol=1e-6)
     liked = int(torch.bincount(build(fg.Network.parse(NET, classes=2), data.x, width=12, seed=0, member=1)(x)
@@ -89,7 +89,7 @@ def test_pieces_come_back_with_tests_and_parts(tmp_path: Path) -> None:
     whole = fg.train(NET, data=data, test=test, inits=5, seed=0, **OPTIONS)
     assert whole.test is not None
     np.testing.assert_array_equal(first.curve("test accuracy").draws[:5], whole.test.accuracy.draws)
-    assert not np.array_equal(first.loss.draws[:5], first.loss.draws[5:])  # another seed
+    assert not np.array_equal(first.draws["loss"][:5], first.draws["loss"][5:])  # another seed
     few = first.kept(np.arange(10) < 3)
     np.testing.assert_array_equal(few.curve("test others").draws, first.curve("test others").draws[:3])
 

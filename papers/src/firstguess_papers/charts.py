@@ -386,7 +386,7 @@ def rows_chart(rows: ArmRows, curves: Sequence[str], *, floor: float | None = 0.
     panels: dict[str, Sequence[Line]] = {}
     for name, (arms, known) in rows.items():
         for what in curves:
-            fits = {label: arm for label, arm in known.items() if arm.test is not None or not what.startswith("test")}
+            fits = {label: arm for label, arm in known.items() if arm.tested or not what.startswith("test")}
             drawn = by_class(arms, fits) if what == "classes" else lines_of(what, arms, fits)
             panels[f"{name}: {CURVES[what]}"] = drawn
     usual: dict[str, Any] = {"columns": len(curves), "width": 290 if len(curves) > 3 else 360, "height": 220}

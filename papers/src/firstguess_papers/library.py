@@ -47,10 +47,8 @@ if TYPE_CHECKING:
     from firstguess.theory.training.absorption import absorption_of as absorption_of
     from firstguess.theory.training.absorption import scalar_tangent as scalar_tangent
     from firstguess.theory.training.absorption import steps_to as steps_to
-    from firstguess.theory.training.curves import Accuracy as Accuracy
     from firstguess.theory.training.curves import Curve as Curve
     from firstguess.theory.training.curves import Curves as Curves
-    from firstguess.theory.training.curves import Followed as Followed
     from firstguess.theory.training.curves import looked_at as looked_at
     from firstguess.theory.training.problem import kernel_of as kernel_of
     from firstguess.theory.training.runs import BIASED as BIASED

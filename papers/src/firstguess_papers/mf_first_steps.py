@@ -110,10 +110,9 @@ def rank_correlation(scores: Array, shares: Array) -> Array:
 
 def by_step(arm: Arm, shares: Array) -> Array:
     """(networks, looks): correlation of the classes' held-out scores with shares (networks, classes)."""
-    classes = [which for which in arm.accuracy.groups if isinstance(which, int)]
-    scores = np.stack([arm.curve(f"test class {c}").draws for c in classes], axis=-1)
+    scores = np.stack([arm.draws[f"test class {c}"] for c in arm.classes], axis=-1)
     broken = ~np.isfinite(scores).all(axis=-1)
-    found = rank_correlation(np.nan_to_num(scores), np.broadcast_to(shares[:, None, classes], scores.shape))
+    found = rank_correlation(np.nan_to_num(scores), np.broadcast_to(shares[:, None, arm.classes], scores.shape))
     return np.where(broken, math.nan, found)
 
 
@@ -127,7 +126,9 @@ def _ranks(
     own = starts(run, text, np.concatenate([x.x, held.x]), int(x.classes or 2), range(inits), options["width"], name)
     known = predicted(run, text, x, label=label, test=held, lr=rate, start=own, **options)
     shares = arm.shares[:, 0]
-    return Ranks(label, arm.steps.astype(float), by_step(arm, shares), arm.absorption.draws, by_step(known, shares))
+    return Ranks(
+        label, arm.steps.astype(float), by_step(arm, shares), arm.reached("largest", arm.level), by_step(known, shares)
+    )
 
 
 def starts(run: Run, text: str, x: Any, classes: int, members: range, width: int, label: str) -> Array:
@@ -285,7 +286,7 @@ def _pulls(run: Run, name: str, x: Data, *, depth: int, width: int, steps: int, 
     own = starts(run, text, x.x, 2, range(many), width, name)
     known = predicted(
         run, text, x, label=f"{name}, two classes", lr=rate, steps=steps, width=width, optimizer="gd", start=own
-    ).accuracy.draws
+    ).draws["accuracy"]
     return Pulls(looks, norms, shares, right, evened, known)
 
 

@@ -67,7 +67,7 @@ class Sweep:
     @property
     def classes(self) -> int:
         """Of the labels."""
-        return sum(isinstance(which, int) for which in self.arms[EDGE].accuracy.groups)
+        return len(self.arms[EDGE].classes)
 
 
 def absorbs_first(s: Sweep) -> list[Check]:

@@ -48,7 +48,7 @@ class Both:
     @property
     def strict(self) -> Number:
         """The same for the prejudiced ones that NORM's own filter keeps."""
-        start = self.trained[PREJUDICED].largest.draws[:, 0]
+        start = self.trained[PREJUDICED].draws["largest"][:, 0]
         return slower(self.trained[PREJUDICED].kept(start >= STRICT), self.trained[NEUTRAL])
 
     @property
@@ -140,7 +140,7 @@ def _compared(
         tables=lambda c: {"curves": _curves(rows(c))},
         charts=lambda c: {"starts": rows_chart(
             {name: (found.trained, found.predicted) for name, found in rows(c).items()},
-            ["largest", "classes", "accuracy", *(["test accuracy"] if c.adam_starts.trained[NEUTRAL].test else [])],
+            ["largest", "classes", "accuracy", *(["test accuracy"] if c.adam_starts.trained[NEUTRAL].tested else [])],
             title="Neutral and prejudiced starts",
         )},
         holds={"starts": Holds("Neutral starts learn faster than prejudiced ones under Adam", entries=(0,))},

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess import InvalidInput
 from firstguess_papers.judging import Array, Number, average
-from firstguess_papers.library import Accuracy, Curve, Curves, Followed
+from firstguess_papers.library import Curve
 from firstguess_papers.running import Run
 
 if TYPE_CHECKING:
     from firstguess import Network, PredictedTraining, TrainedMembers
     from firstguess.data import Data
-    from firstguess_papers.library import Piece
+    from firstguess_papers.library import Curves, Piece
 
 MEMBERS = 10  # fewer trained networks in an arm decide nothing
 SEEDS = 1000  # between parts of an arm: each is an ensemble of its own
@@ -32,21 +32,20 @@ _FALLING = ("largest", "loss", "gap")  # curves whose thresholds are reached fro
 
 
 @dataclass(frozen=True, eq=False)
-class Arm(Followed):
-    """One setting, trained or predicted. Rows of the curves are networks; NaN: diverged, or not looked at.
+class Arm:
+    """One setting, trained or predicted: curves by name, a row for every network; NaN: diverged, or not looked at.
 
-    Curves go by name: "largest" (share of the largest class), "accuracy" (all points), "favoured", "others" (classes by
-    the start), "gap" (favoured − others, network by network), "worst" (the lowest accuracy of a class), "loss", and
-    "class 0", …; "test largest", … are those of held-out points; "gradients" the norm of the gradient (trained only).
+    "largest" (share of the largest class), "accuracy" (all points), "favoured", "others" (classes by the start), "class
+    0", …, "loss"; "gap" (favoured − others, network by network) and "worst" (the lowest accuracy of a class) follow
+    from these; "test largest", … are those of held-out points; "gradients" the norm of the gradient (trained only).
     """
 
     label: str
-    curves: Curves
-    test: Curves | None
-    level: float
-    real: bool  # trained, not predicted
-    shares: Array  # (networks, steps, classes) of the training points; empty for a prediction
-    gradients: Curve | None = None
+    steps: NDArray[np.int64]
+    draws: Mapping[str, Array]  # (networks, steps) by the name of the curve
+    level: float = math.nan  # of the largest share: at it bias counts as absorbed
+    real: bool = True  # trained, not predicted
+    shares: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))  # (networks, steps, classes); none if predicted
     diverged: tuple[tuple[int, int], ...] = ()  # (row of the network, step)
     drawn: int = 0  # starts that were looked at, of which the networks were kept
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])  # prediction: trust, overshoot, lr_limit, floor, …
@@ -54,27 +53,28 @@ class Arm(Followed):
     @property
     def networks(self) -> int:
         """How many."""
-        return len(self.largest.draws)
+        return len(next(iter(self.draws.values())))
+
+    @property
+    def classes(self) -> list[int]:
+        """Those that have points."""
+        return [int(name.removeprefix("class ")) for name in self.draws if name.startswith("class ")]
+
+    @property
+    def tested(self) -> bool:
+        """Whether held-out points were looked at."""
+        return "test loss" in self.draws
 
     def curve(self, what: str) -> Curve:
         """A curve by its name."""
-        if what == "gradients":
-            if self.gradients is None:
-                raise InvalidInput("a trained arm", got=f"predicted {self.label}", where="curve('gradients')")
-            return self.gradients
-        held, name = what.startswith("test "), what.removeprefix("test ")
-        if held and self.test is None:
-            raise InvalidInput("an arm with test=", got=self.label, where=f"curve({what!r})")
-        curves = self.test if held and self.test is not None else self.curves
-        if name in ("largest", "loss", "accuracy"):
-            return getattr(curves, name)
-        scores = curves.accuracy
-        if name == "gap":
-            return Curve(self.steps, scores["favoured"].draws - scores["others"].draws)
-        if name == "worst":
-            own = np.array([draws for which, draws in scores.groups.items() if isinstance(which, int)])
-            return Curve(self.steps, own.min(axis=0))
-        return scores[int(name.removeprefix("class "))] if name.startswith("class ") else scores[name]
+        held, name = "test " * what.startswith("test "), what.removeprefix("test ")
+        if name in ("gap", "worst") and f"{held}accuracy" in self.draws:
+            if name == "gap":
+                return Curve(self.steps, self.draws[f"{held}favoured"] - self.draws[f"{held}others"])
+            return Curve(self.steps, np.min([self.draws[f"{held}class {c}"] for c in self.classes], axis=0))
+        if what not in self.draws:
+            raise InvalidInput(f"a curve of {self.label}: {', '.join(self.draws)}", got=what, where="curve")
+        return Curve(self.steps, self.draws[what])
 
     def values(self, what: str, step: int) -> Array:
         """Of every network at a step that was looked at."""
@@ -94,19 +94,11 @@ class Arm(Followed):
 
     def kept(self, mask: NDArray[np.bool_]) -> Arm:
         """The networks of a mask only."""
-
-        def curves(of: Curves) -> Curves:
-            groups = {which: draws[mask] for which, draws in of.accuracy.groups.items()}
-            scores = Accuracy(self.steps, of.accuracy.draws[mask], groups)
-            return Curves(Curve(self.steps, of.largest.draws[mask]), scores, Curve(self.steps, of.loss.draws[mask]))
-
         rows = {int(old): new for new, old in enumerate(np.flatnonzero(mask))}
         return replace(
             self,
-            curves=curves(self.curves),
-            test=None if self.test is None else curves(self.test),
+            draws={name: draws[mask] for name, draws in self.draws.items()},
             shares=self.shares[mask] if len(self.shares) else self.shares,
-            gradients=None if self.gradients is None else Curve(self.steps, self.gradients.draws[mask]),
             diverged=tuple((rows[row], step) for row, step in self.diverged if row in rows),
         )
 
@@ -150,7 +142,7 @@ class Arm(Followed):
     def rows(self, **more: Any) -> list[dict[str, Any]]:
         """Lines of a table: mean and standard error of the main curves at every step."""
         names = ["largest", "accuracy", "favoured", "others", "loss"]
-        names += [f"test {name}" for name in names[1:]] if self.test is not None else []
+        names += [f"test {name}" for name in names[1:]] if self.tested else []
         return [
             {"arm": self.label, "source": "trained" if self.real else "predicted", **more}
             | {"networks": self.networks, "curve": name, "step": int(step), "mean": float(m), "error": float(e)}
@@ -208,13 +200,13 @@ def trained(
     given: dict[str, Any] = {"what": what, "data": data, "test": test, "options": options}
     pieces = [
         run.promise(
-            {"train": key, "seed": own}, train_piece, given | {"seed": own},
+            {"trained": key, "seed": own}, train_piece, given | {"seed": own},
             label=f"training: {label}" + (f" ({part + 1} of {parts})" if parts > 1 else ""),
         )
         for part, own in enumerate(range(first, first + SEEDS * parts, SEEDS))
     ]  # fmt: skip
 
-    return run.later(Arm, lambda: _unpack(_joined([piece() for piece in pieces]), label, real=True))
+    return run.later(Arm, lambda: joined(label, [_unpack(piece()) for piece in pieces]))
 
 
 def predicted(
@@ -224,8 +216,8 @@ def predicted(
     key = _key(network, name, data, test, options)
     seed = options.get("seed", run.seed)
     given: dict[str, Any] = {"network": network, "data": data, "test": test, "options": {"seed": seed, **options}}
-    piece = run.promise({"predict": key, "seed": seed}, prediction_piece, given, label=f"prediction: {label}")
-    return run.later(Arm, lambda: _unpack(piece(), label, real=False))
+    piece = run.promise({"predicted": key, "seed": seed}, prediction_piece, given, label=f"prediction: {label}")
+    return run.later(Arm, lambda: replace(_unpack(piece()), label=label, real=False))
 
 
 def modes(run: Run, network: str, data: Data, width: int, *, label: str = "modes") -> Mapping[str, Any]:
@@ -245,15 +237,6 @@ def starts_of(network: Network, x: NDArray[Any], width: int, members: range, see
         return np.array([model(points).double().numpy() for model in models])
 
 
-def prediction_piece(
-    *, network: str, data: Data, test: Data | None, options: Mapping[str, Any], progress: object = None
-) -> Piece:
-    """`fg.predict_training` as a piece."""
-
-    t = fg.predict_training(network, data=data, test=test, **options)
-    return _packed(t) | {"about": json.dumps(_explained(t))}
-
-
 def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str, Any]) -> dict[str, Any]:
     from firstguess import Network
 
@@ -269,6 +252,18 @@ def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str,
     )
 
 
+def prediction_piece(
+    *, network: str, data: Data, test: Data | None, options: Mapping[str, Any], progress: object = None
+) -> Piece:
+    """`fg.predict_training` as a piece."""
+    t = fg.predict_training(network, data=data, test=test, **options)
+    trust = t.trust
+    numbers = {"bias": float(t.modes.bias), "signal": float(t.modes.signal)}
+    numbers |= {name: getattr(t, name) for name in ("overshoot", "lr_limit", "floor")}
+    said = {"trust": trust and trust.word, "trust_why": trust and trust.why, "spread": trust and trust.spread}
+    return _packed(t) | {"about": json.dumps(numbers | said)}
+
+
 def train_piece(
     *,
     what: Any,
@@ -279,85 +274,46 @@ def train_piece(
     progress: Callable[[int, int], object] | None = None,
 ) -> Piece:
     """`fg.train` as a piece, for this process or another."""
-
     r = fg.train(what, data=data, test=test, seed=seed, progress=progress, **options)
     if r.interrupted:
         raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
-    more = {"gradients": r.gradients.draws, "shares": r.shares, "about": json.dumps({"notes": list(r.notes)})}
-    return _packed(r) | more
+    rows = {member: row for row, member in enumerate(r.members)}  # filtered starts: not 0, 1, 2, …
+    lost = np.array([(rows[member], step) for member, step in r.diverged], dtype=np.int64).reshape(-1, 2)
+    return _packed(r) | {"gradients": r.gradients.draws, "shares": r.shares, "diverged": lost}
 
 
 def _packed(r: TrainedMembers | PredictedTraining) -> dict[str, Any]:
     piece: dict[str, Any] = {"steps": r.steps, "level": r.level, "drawn": r.drawn}
-    numbers = getattr(r, "members", range(len(r.largest.draws)))  # filtered starts: not 0, 1, 2, …
-    rows = {int(member): row for row, member in enumerate(numbers)}
-    piece["diverged"] = np.array([(rows[m], step) for m, step in r.diverged], dtype=np.int64).reshape(-1, 2)
-    for prefix, curves in (("", r.curves), ("test ", r.test)):
-        if curves is not None:
-            own = {which: draws for which, draws in curves.accuracy.groups.items() if isinstance(which, int)}
-            piece |= {
-                f"{prefix}largest": curves.largest.draws,
-                f"{prefix}loss": curves.loss.draws,
-                f"{prefix}accuracy": curves.accuracy.draws,
-                f"{prefix}favoured": curves.accuracy["favoured"].draws,
-                f"{prefix}others": curves.accuracy["others"].draws,
-                f"{prefix}classes": np.array(list(own), dtype=np.int64),
-                f"{prefix}own": np.array(list(own.values())),
-            }
-    return piece
+    return piece | draws_of(r.curves) | ({} if r.test is None else draws_of(r.test, "test "))
 
 
-def _explained(t: PredictedTraining) -> dict[str, Any]:
-    """The numbers that explain a prediction; NaN and ∞ as JSON has them in Python."""
-    trust = t.trust
-    return {
-        "overshoot": t.overshoot,
-        "lr_limit": t.lr_limit,
-        "floor": t.floor,
-        "bias": float(t.modes.bias),
-        "signal": float(t.modes.signal),
-        "trust": None if trust is None else trust.word,
-        "trust_why": None if trust is None else trust.why,
-        "spread": None if trust is None else trust.spread,
-    }
+def draws_of(curves: Curves, prefix: str = "") -> dict[str, Array]:
+    """The curves of `Arm.draws`, from those of `fg.train` and `fg.predict_training`."""
+    groups = curves.accuracy.groups.items()
+    named = {which if isinstance(which, str) else f"class {which}": draws for which, draws in groups}
+    named |= {what: getattr(curves, what).draws for what in ("largest", "accuracy", "loss")}
+    return {f"{prefix}{name}": draws for name, draws in named.items()}
 
 
-def _unpack(piece: Mapping[str, Any], label: str, *, real: bool) -> Arm:
-    steps = np.asarray(piece["steps"], dtype=np.int64)
-
-    def curves(prefix: str) -> Curves:
-        def curve(name: str) -> Array:
-            return np.asarray(piece[f"{prefix}{name}"], dtype=np.float64)
-
-        groups: dict[str | int, Array] = {"favoured": curve("favoured"), "others": curve("others")}
-        groups |= {int(c): own for c, own in zip(piece[f"{prefix}classes"], curve("own"), strict=True)}
-        return Curves(
-            Curve(steps, curve("largest")), Accuracy(steps, curve("accuracy"), groups), Curve(steps, curve("loss"))
-        )
-
-    return Arm(
-        label,
-        curves(""),
-        curves("test ") if "test loss" in piece else None,
-        float(piece["level"]),
-        real,
-        np.asarray(piece.get("shares", np.zeros((0, len(steps), 0)))),
-        Curve(steps, np.asarray(piece["gradients"])) if "gradients" in piece else None,
-        tuple((int(member), int(step)) for member, step in np.asarray(piece["diverged"]).reshape(-1, 2)),
-        int(piece["drawn"]),
-        json.loads(piece["about"]),
-    )
+def _unpack(piece: Mapping[str, Any]) -> Arm:
+    known = dict(piece)
+    steps, lost = (np.asarray(known.pop(name, ()), dtype=np.int64) for name in ("steps", "diverged"))
+    shares, about = known.pop("shares", np.zeros((0, 0, 0))), json.loads(known.pop("about", "{}"))
+    level, drawn = float(known.pop("level")), int(known.pop("drawn"))
+    diverged = tuple((int(row), int(step)) for row, step in lost.reshape(-1, 2))
+    return Arm("", steps, known, level, True, shares, diverged, drawn, about)
 
 
-def _joined(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def joined(label: str, arms: Sequence[Arm]) -> Arm:
     """Parts of one arm, one after the other: rows are networks; those that diverged are counted on."""
-    joined = dict(pieces[0])
-    for name, first in pieces[0].items():
-        if isinstance(first, np.ndarray) and name.removeprefix("test ") not in ("steps", "classes"):
-            joined[name] = np.concatenate([piece[name] for piece in pieces], axis=1 if name.endswith("own") else 0)
-    before = np.cumsum([0, *(len(piece["largest"]) for piece in pieces)])
-    lost = [np.asarray(piece["diverged"], dtype=np.int64).reshape(-1, 2) for piece in pieces]
-    joined["diverged"] = np.concatenate(
-        [rows + np.array([start, 0]) for rows, start in zip(lost, before, strict=False)]
+    before = np.cumsum([0, *(arm.networks for arm in arms)])
+    return replace(
+        arms[0],
+        label=label,
+        draws={name: np.concatenate([arm.draws[name] for arm in arms]) for name in arms[0].draws},
+        shares=np.concatenate([arm.shares for arm in arms]),
+        diverged=tuple(
+            (row + int(k), step) for k, arm in zip(before, arms, strict=False) for row, step in arm.diverged
+        ),
+        drawn=sum(arm.drawn for arm in arms),
     )
-    return joined | {"drawn": sum(int(piece["drawn"]) for piece in pieces)}

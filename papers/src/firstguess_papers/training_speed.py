@@ -75,7 +75,7 @@ def settled(arm: Arm, level: float | None = None) -> Array:
     limit = arm.level if level is None else level
     steps = arm.steps.astype(float)
     found = np.full(arm.networks, math.inf)
-    for i, row in enumerate(arm.largest.draws):
+    for i, row in enumerate(arm.draws["largest"]):
         out = np.flatnonzero(~(row <= limit))  # NaN is out, too
         if not len(out):
             found[i] = 0.0
@@ -104,8 +104,7 @@ def over_looks(arm: Arm, what: str) -> Array:
 
 
 def _lost(arm: Arm, what: str) -> float:
-    classes = sum(isinstance(which, int) for which in arm.accuracy.groups)
-    return 1.0 if what.endswith("largest") else 1.0 / classes
+    return 1.0 if what.endswith("largest") else 1.0 / len(arm.classes)
 
 
 def number(values: Array) -> Number:
