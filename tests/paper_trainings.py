@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from firstguess_papers.items import Item
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_pieces import Arm, draws_of
 
 import firstguess as fg
 from firstguess.studies.store import Store
@@ -27,9 +27,9 @@ def curves_of(steps: Any, favoured: Any, others: Any) -> Curves:
 
 def arm_of(steps: Any, favoured: Any, others: Any, *, held: tuple[Any, Any] | None = None) -> Arm:
     """A trained arm with these recalls."""
-    curves = curves_of(steps, favoured, others)
-    test = None if held is None else curves_of(steps, *held)
-    return Arm("arm", curves, test, 0.6, True, np.zeros((len(curves.largest.draws), len(curves.largest.steps), 2)))
+    draws = draws_of(curves_of(steps, favoured, others))
+    draws |= {} if held is None else draws_of(curves_of(steps, *held), "test ")
+    return Arm("arm", np.asarray(steps), draws, 0.6)
 
 
 def around(values: Any, networks: int = 12, noise: float = 0.01) -> Any:

@@ -18,6 +18,7 @@ from firstguess_papers.judging import UNKNOWN, Number, above, below, check, clai
 from firstguess_papers.measured import Deciding, measured
 from firstguess_papers.running import Missing, Run
 
+import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import address
 from firstguess.studies.store import Store
@@ -479,6 +480,24 @@ def test_a_quantity_that_would_be_hidden_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(InvalidInput, match="other names for quantities, but got known"):
         toy.function(Run(toy, quick=True, store=Store(tmp_path)))
+
+
+def times(x: Any, factor: float) -> dict[str, Any]:
+    """A piece for `Run.keep`."""
+    return {"x": factor * np.asarray(getattr(x, "x", x)).sum()}
+
+
+def test_what_is_kept_has_all_that_it_is_given_in_its_key(tmp_path: Path) -> None:
+    data = [fg.data.as_data(np.array([[value, 1.0]])) for value in (1.0, 2.0)]
+    run = Run(make(done), quick=True, store=Store(tmp_path))
+    found = [float(run.keep(times, label="t", x=x, factor=k)["x"]) for x in (*data, np.ones(3)) for k in (1.0, 2.0)]
+    assert found == [2.0, 4.0, 3.0, 6.0, 3.0, 6.0]  # no two share a piece, though the data are called alike
+    assert len(run.computed) == 6
+    assert run.keep(times, label="again", x=data[1], factor=2.0)["x"] == 6.0
+    assert run.reused == ["again"]
+    for function, given in ((times, {"x": print}), (lambda x: x, {"x": 1.0})):
+        with pytest.raises(InvalidInput, match="a function at the top level, given data"):
+            run.keep(function, label="t", **given)
 
 
 # -- Sampling continues where a verdict is open

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -130,6 +131,17 @@ class Run:
             raise FirstguessError("a folder that keeps what is written", got=str(self.store.folder))
         return found[0]
 
+    def keep(self, function: Callable[..., Piece], *, label: str, **given: Any) -> dict[str, Any]:
+        """`function(**given)` as a piece, here or by the crew: its key is the function's name and all that it is given.
+
+        The function stands at the top level of a module; one that takes `progress` is given `progress(done, total)`.
+        """
+        unknown = [name for name, value in given.items() if callable(value)]
+        if unknown or function.__qualname__ != function.__name__:
+            raise InvalidInput("a function at the top level, given data", got=unknown or function, where="Run.keep")
+        key = {"keep": function.__name__, **{name: getattr(value, "hash", value) for name, value in given.items()}}
+        return self.promise(key, function, given, label=label)()
+
     def _where(self, key: Any, complete: bool) -> str:
         sizes = [] if complete else [{k: v for k, v in one.items() if k not in WORK} for one in self.sizes]
         return address(self.item.id, self.item.version, self.seed, NUMERICS, sizes, key)
@@ -139,13 +151,15 @@ class Run:
     ) -> Callable[[], dict[str, Any]]:
         """A piece with a complete key that the crew computes meanwhile: call what comes back when it is needed.
 
-        `function(progress=…, **given)` must be something that another process can read. Without a crew the piece is
+        `function(**given)` must be something that another process can read. Without a crew the piece is
         computed at once, here.
         """
         where, crew = self._where(key, True), self.crew
         if crew is None or (not self.fresh and self.store.has(where)):
-            shown = functools.partial(self.progress, label)
-            piece = self.piece(key, lambda: function(progress=shown, **given), label=label, complete=True)
+            told: dict[str, Any] = {}
+            if "progress" in inspect.signature(function).parameters:
+                told["progress"] = functools.partial(self.progress, label)
+            piece = self.piece(key, lambda: function(**told, **given), label=label, complete=True)
             return lambda: piece
         crew.submit(where, function, given)
 

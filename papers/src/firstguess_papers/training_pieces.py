@@ -252,9 +252,7 @@ def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str,
     )
 
 
-def prediction_piece(
-    *, network: str, data: Data, test: Data | None, options: Mapping[str, Any], progress: object = None
-) -> Piece:
+def prediction_piece(*, network: str, data: Data, test: Data | None, options: Mapping[str, Any]) -> Piece:
     """`fg.predict_training` as a piece."""
     t = fg.predict_training(network, data=data, test=test, **options)
     trust = t.trust
