@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from firstguess_papers.igb import largest_of
-from firstguess_papers.igb_centers import simulate, strongest_rival
+from firstguess_papers.igb_centers import node_gamma, simulate, strongest_rival
 from firstguess_papers.image_models import CNN_A, KINDS, cnn, cnn_b
 
 import firstguess as fg
@@ -37,10 +37,10 @@ def test_nodes_have_the_gamma_of_theory() -> None:
     found = simulate(x, depth=2, width=100, activation="relu", inits=40, nodes=10, seed=[1])
     theory = [0.0, *fg.predict(fg.mlp(depth=2)).gamma[1:].tolist()]
     for layer, gamma in enumerate(theory):
-        seen = found.gamma(layer)
+        seen = node_gamma(found, layer)
         assert abs(seen.value - gamma) < 6 * seen.error + 0.05
     again = simulate(x, depth=2, width=100, activation="relu", inits=40, nodes=10, seed=[1])
-    np.testing.assert_array_equal(found.mean, again.mean)
+    np.testing.assert_array_equal(found["mean"], again["mean"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,80 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 import firstguess as fg
 from firstguess import figures
-from firstguess_papers.charts import largest, law_panel, lines, predicted, row
-from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Array, Number, average, check, claimed, power_law, root, same
+from firstguess_papers.charts import largest, law_panel, lines, predicted, ratio, row, theory_gamma
+from firstguess_papers.items import Holds
+from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root, same
 from firstguess_papers.measured import Cell, Found, measured
-from firstguess_papers.running import Run
-
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "linear": lambda u: u,
-    "relu": lambda u: np.maximum(u, 0.0),
-    "tanh": np.tanh,
-}
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Pre-activations of some nodes of every layer, over data: (inits, layers, nodes) each."""
-
-    mean: Array
-    variance: Array  # unbiased
-    skewness: Array
-    kurtosis: Array  # excess
-    points: int
-
-    @property
-    def centers(self) -> Array:
-        """Means in units of the layer's typical spread over data."""
-        return self.mean / np.sqrt(self.variance.mean(axis=(0, 2), keepdims=True))
-
-    def gamma(self, layer: int) -> Number:
-        """γ of a layer: E[mean² − V/n]/E V, with its error over initializations."""
-        v = self.variance[:, layer].mean(axis=1)
-        c = (self.mean[:, layer] ** 2 - self.variance[:, layer] / self.points).mean(axis=1)
-        ratio = float(c.mean() / v.mean())
-        error = float((c - ratio * v).std(ddof=1) / v.mean() / math.sqrt(len(c)))
-        return Number(ratio, error)
-
-    def pack(self) -> dict[str, Any]:
-        """As a piece."""
-        return {**vars(self)}
 
 
 def simulate(
-    x: npt.NDArray[Any], *, depth: int, width: int, activation: str, inits: int, nodes: int, seed: list[int]
-) -> Nodes:
-    """Networks with Kaiming weights (σw² = 2), `depth` hidden layers and `nodes` outputs; so many nodes of each layer.
+    x: Array, *, depth: int, width: int, activation: str, inits: int, nodes: int, seed: list[int]
+) -> dict[str, Any]:
+    """Moments over data of the pre-activations of `nodes` nodes of every layer, (inits, layers, nodes) each.
+
+    Networks with Kaiming weights (σw² = 2), `depth` hidden layers and `nodes` outputs. Variances are unbiased, the
+    kurtosis is that beyond a Gaussian's.
 
     >>> x = np.random.default_rng(0).standard_normal((500, 50))
     >>> found = simulate(x, depth=1, width=100, activation="relu", inits=20, nodes=5, seed=[0])
-    >>> found.mean.shape, abs(found.gamma(0).value) < 0.01, 0.2 < found.gamma(1).value < 0.8
+    >>> found["mean"].shape, abs(node_gamma(found, 0).value) < 0.01, 0.2 < node_gamma(found, 1).value < 0.8
     ((20, 2, 5), True, True)
     """
     rng = np.random.default_rng(seed)
-    phi = ACTIVATIONS[activation]
+    phi = {"linear": np.asarray, "relu": lambda u: np.maximum(u, 0.0), "tanh": np.tanh}[activation]
     moments = np.empty((4, inits, depth + 1, nodes))
-    data = np.ascontiguousarray(x, dtype=np.float32)
     for i in range(inits):
-        h = data
+        h = np.ascontiguousarray(x, dtype=np.float32)
         for layer in range(depth + 1):
             out = width if layer < depth else nodes
             w = rng.standard_normal((h.shape[1], out), dtype=np.float32) * np.float32(math.sqrt(2 / h.shape[1]))
             u = h @ w
             moments[:, i, layer] = _moments(u[:, :nodes].astype(np.float64))
             h = phi(u)
-    return Nodes(*moments, points=len(data))
+    names = ("mean", "variance", "skewness", "kurtosis")
+    return dict(zip(names, moments, strict=True)) | {"points": len(x)}
 
 
 def _moments(u: Array) -> Array:
@@ -89,17 +56,25 @@ def _moments(u: Array) -> Array:
     return np.stack([mean, square * n / (n - 1), skewness, kurtosis])
 
 
-GAMMA = 1 / (math.pi - 1)  # one ReLU layer
+def node_gamma(nodes: dict[str, Any], layer: int) -> Number:
+    """γ of a layer: E[mean² − V/n]/E V, with its error over initializations."""
+    mean, v = nodes["mean"][:, layer], nodes["variance"][:, layer]
+    return ratio((mean**2 - v / nodes["points"]).mean(axis=1), v.mean(axis=1))
 
 
-def _nodes(run: Run, x: Any, **options: Any) -> Nodes:
+def _centers(nodes: dict[str, Any], layer: int = 1) -> Array:
+    """Means of a layer's nodes in units of the layer's typical spread over data."""
+    return nodes["mean"][:, layer] / np.sqrt(nodes["variance"][:, layer].mean())
+
+
+def _nodes(c: Found, x: Any, **options: Any) -> dict[str, Any]:
     """`simulate`, kept as a piece."""
     label = ", ".join(f"{key} {value}" for key, value in options.items())
-    seed = [run.seed, options["depth"], options["width"], len(x)]
-    piece = run.piece(
-        {**options, "data": x.hash, "seed": seed}, lambda: simulate(x.flat(), **options, seed=seed).pack(), label=label
+    options |= {"inits": c.inits, "nodes": 20}
+    seed = [c.run.seed, options["depth"], options["width"], len(x)]
+    return c.run.piece(
+        {**options, "data": x.hash, "seed": seed}, lambda: simulate(x.flat(), **options, seed=seed), label=label
     )
-    return Nodes(**piece)
 
 
 def _spread(values: Any) -> Number:
@@ -107,89 +82,45 @@ def _spread(values: Any) -> Number:
     return root(average((values**2).mean(axis=1)))
 
 
-def _panel_centers(label: str, values: Any, variance: float | None, reach: float, note: str) -> Any:
-
+def _panel(label: str, values: Any, variance: float | None, reach: float, note: str) -> Any:
     edges = np.linspace(-reach, reach, 32)
     counts, _ = np.histogram(values, edges)
-    curves: dict[str, Any] = {}
-    if variance is not None and variance > 0:
-        curves["theory"] = np.diff(special.ndtr(edges / math.sqrt(variance))) / np.diff(edges)
-    return fg.figures.Panel(label, edges, counts / values.size / np.diff(edges), curves, note)
+    known = {} if variance is None else {"theory": np.diff(special.ndtr(edges / math.sqrt(variance))) / np.diff(edges)}
+    return figures.Panel(label, edges, counts / values.size / np.diff(edges), known, note)
 
 
-def _relative_spread(nodes: Nodes, n: int) -> Number:
+def _relative_spread(variance: Array, n: int) -> Number:
     """How much output nodes of one network differ in variance, without what finite data do (2/n for a Gaussian)."""
-    v = nodes.variance[:, 1]
-    per_network = v.var(axis=1, ddof=1) / v.mean(axis=1) ** 2 - 2 / n
-    square = average(per_network)
+    square = average(variance.var(axis=1, ddof=1) / variance.mean(axis=1) ** 2 - 2 / n)
     return root(Number(max(square.value, 1e-12), square.error))
+
+
+GAMMA = 1 / (math.pi - 1)  # one ReLU layer
+
+
+def _std(phi: str, n: int) -> float:
+    """Of centers of output nodes by their spread over n points, in the wide limit."""
+    return math.sqrt((GAMMA if phi == "ReLU" else 0.0) + 1 / n)
 
 
 def _fig6(c: Found) -> dict[str, Any]:
     """Centers by activation and number of points; by width, as well as how far variances of nodes differ."""
-
-    def nodes(points: int, d: int, width: int, activation: str) -> Nodes:
-        x = c.blob(points, d)
-        return _nodes(c.run, x, depth=1, width=width, activation=activation, inits=c.inits, nodes=20)
-
-    centers = {(phi, n): nodes(n, c.d, 200, phi.lower()).centers[:, 1] for phi in ("Linear", "ReLU") for n in c.sizes}
-    wide = {w: nodes(c.many, w, w, "relu") for w in c.widths}  # as many dimensions: inputs that share few directions
-    last = wide[c.widths[-1]]  # keep variances apart at any width
-    return {
-        "centers": centers, "spreads": {key: _spread(values) for key, values in centers.items()},
-        "center": {w: _spread(n.centers[:, 1]) for w, n in wide.items()},
-        "relative": {w: _relative_spread(n, c.many) for w, n in wide.items()},
-        "skewness": _spread(last.skewness[:, 1]), "kurtosis": average(last.kurtosis[:, 1].mean(axis=1)),
+    centers = {
+        (phi, n): _centers(_nodes(c, c.blob(n, c.d), depth=1, width=200, activation=phi.lower()))
+        for phi in ("Linear", "ReLU") for n in c.sizes
     }  # fmt: skip
-
-
-def _variance(phi: str, n: int) -> float:
-    """Of centers of output nodes by their spread over n points, in the wide limit."""
-    return (GAMMA if phi == "ReLU" else 0.0) + 1 / n
-
-
-def _judge_fig6(c: Found) -> list[Entry]:
-    narrow, wide, few, many = c.widths[0], c.widths[-1], c.sizes[0], c.sizes[-1]
-    falls, stays = (power_law((narrow, wide), (of[narrow], of[wide]))[0] for of in (c.relative, c.center))
-    linear, _ = power_law((few, many), [c.spreads["Linear", n] for n in (few, many)])
-    return [
-        claimed(
-            "I2", f"ReLU, output nodes over data (width {wide}), and powers of the width (as many input dimensions)",
-            [check("skewness (rms)", c.skewness, near=0.0, room=0.15),
-             check("excess kurtosis", c.kurtosis, near=0.0, room=0.15),
-             check("power of the relative difference of variances", falls, near=-0.5, room=0.1),
-             check("power of the standard deviation of centers", stays, near=0.0, room=0.05)],
-        ),
-        claimed(
-            "I3", "standard deviation of centers",
-            [check("linear, power of n", linear, near=-0.5, room=0.1),
-             check(f"ReLU, {many} points", c.spreads["ReLU", many], near=math.sqrt(_variance("ReLU", many)),
-                   room=0.1 * math.sqrt(GAMMA), than="within 10 % of theory")],
-            also=f"ReLU, {few} points: {c.spreads['ReLU', few]}",
-        ),
-    ]  # fmt: skip
-
-
-def _charts_fig6(c: Found) -> dict[str, Any]:
-    panels = [
-        _panel_centers(f"{phi}, {n:,} points", values, _variance(phi, n), 2.2, f"standard deviation {_spread(values)}")
-        for (phi, n), values in c.centers.items()
-    ]
-    by_width = {"centers: standard deviation over nodes": c.center,
-                "spread over data: relative difference between nodes": c.relative}  # fmt: skip
-    ends = [c.widths[0], c.widths[-1]]
+    # as many dimensions: inputs that share few directions keep variances apart at any width
+    wide = {w: _nodes(c, c.blob(c.many, w), depth=1, width=w, activation="relu") for w in c.widths}
+    spreads, by_width = ({key: _spread(values) for key, values in of.items()}
+                         for of in (centers, {w: _centers(n) for w, n in wide.items()}))  # fmt: skip
+    relative = {w: _relative_spread(n["variance"][:, 1], c.many) for w, n in wide.items()}
+    ends, few, many = (c.widths[0], c.widths[-1]), c.sizes[0], c.sizes[-1]
     return {
-        "centers": figures.panels_chart(
-            panels, title="Centers of output nodes by the number of points", percent=False,
-            subtitle=["Bars: networks × nodes. Lines: Gaussian with variance γ + 1/n."],
-            x_title="Center of an output node / its spread over data",
-        ),
-        "widths": lines(
-            [{"width": w, "name": name, "value": v} for name, values in by_width.items() for w, v in values.items()],
-            "width", also={"": [predicted("theory", ends, [math.sqrt(_variance("ReLU", c.many))] * 2)]},
-            title="Centers and spreads of output nodes by width", y_title="Standard deviation between nodes",
-            x_scale="log", y_scale="log", dodge=False,
-        ),
+        "centers": centers, "spreads": spreads, "center": by_width, "relative": relative, "few": few, "most": many,
+        "powers": [power_law(ends, [of[w] for w in ends])[0] for of in (relative, by_width)], "ends": ends,
+        "linear": power_law((few, many), [spreads["Linear", n] for n in (few, many)])[0],
+        "skewness": _spread(wide[ends[1]]["skewness"][:, 1]),
+        "kurtosis": average(wide[ends[1]]["kurtosis"][:, 1].mean(axis=1)),
     }  # fmt: skip
 
 
@@ -202,14 +133,47 @@ fig6 = measured(
     full=dict(d=1000, sizes=(100, 1000, 10_000), widths=(50, 300, 1600), many=4000, inits=100),
     seconds=(10, 80),
     quantities=_fig6,
-    judge=_judge_fig6,
+    judge=lambda c: [
+        claimed(
+            "I2", f"ReLU, output nodes over data (width {c.ends[1]}), and powers of the width (as many input "
+            "dimensions)",
+            [check("skewness (rms)", c.skewness, near=0.0, room=0.15),
+             check("excess kurtosis", c.kurtosis, near=0.0, room=0.15),
+             check("power of the relative difference of variances", c.powers[0], near=-0.5, room=0.1),
+             check("power of the standard deviation of centers", c.powers[1], near=0.0, room=0.05)],
+        ),
+        claimed(
+            "I3", "standard deviation of centers",
+            [check("linear, power of n", c.linear, near=-0.5, room=0.1),
+             check(f"ReLU, {c.most} points", c.spreads["ReLU", c.most], near=_std("ReLU", c.most),
+                   room=0.1 * math.sqrt(GAMMA), than="within 10 % of theory")],
+            also=f"ReLU, {c.few} points: {c.spreads['ReLU', c.few]}",
+        ),
+    ],
     tables=lambda c: {"centers": [
-        *({"name": phi, "points": n, "std": v.value, "error": v.error, "theory": math.sqrt(_variance(phi, n))}
+        *({"name": phi, "points": n, "std": v.value, "error": v.error, "theory": _std(phi, n)}
           for (phi, n), v in c.spreads.items()),
         *({"name": "ReLU by width", "width": w, "points": c.many, "std": v.value, "error": v.error,
            "variance_spread": c.relative[w]} for w, v in c.center.items()),
     ]},
-    charts=_charts_fig6,
+    charts=lambda c: {
+        "centers": figures.panels_chart(
+            [_panel(f"{phi}, {n:,} points", values, _std(phi, n) ** 2, 2.2,
+                    f"standard deviation {_spread(values)}") for (phi, n), values in c.centers.items()],
+            title="Centers of output nodes by the number of points", percent=False,
+            subtitle=["Bars: networks × nodes. Lines: Gaussian with variance γ + 1/n."],
+            x_title="Center of an output node / its spread over data",
+        ),
+        "widths": lines(
+            [{"width": w, "name": name, "value": v} for name, values in (
+                ("centers: standard deviation over nodes", c.center),
+                ("spread over data: relative difference between nodes", c.relative),
+            ) for w, v in values.items()],
+            "width", also={"": [predicted("theory", c.ends, [_std("ReLU", c.many)] * 2)]},
+            title="Centers and spreads of output nodes by width", y_title="Standard deviation between nodes",
+            x_scale="log", y_scale="log", dodge=False,
+        ),
+    },
     holds={
         "centers": Holds("More data pull a linear network's centers together, but not ReLU's", entries=(1,)),
         "widths": Holds("In wide networks all nodes have the same spread, and still different centers", entries=(0,)),
@@ -221,27 +185,18 @@ def _layers(c: Found) -> dict[str, Any]:
     """Nodes of hidden layers 1, 2, 3 for ReLU and tanh, centred data; then the same with a shift of the data."""
     nodes = {
         (f"{name}{', data shifted by ½' * (shift > 0)}", width): _nodes(
-            c.run, c.blob(c.n, c.d).shift(shift), depth=3, width=width, activation=name.lower(), inits=c.inits, nodes=20
+            c, c.blob(c.n, c.d).shift(shift), depth=3, width=width, activation=name.lower()
         )
         for width in c.widths
         for name in ("ReLU", "tanh")
         for shift in (0.0, 0.5)
     }
-    return {"nodes": nodes, "gammas": {key: [n.gamma(layer) for layer in range(3)] for key, n in nodes.items()}}
+    return {"nodes": nodes, "gammas": {key: [node_gamma(n, layer) for layer in range(3)] for key, n in nodes.items()}}
 
 
-def _judge_layers(c: Found) -> Entry:
-    def first(shifted: bool) -> list[Any]:
-        return [check(f"{name}, width {w}, layer 1", g[0], near=0.0, room=0.02)
-                for (name, w), g in c.gammas.items() if ("shifted" in name) == shifted]  # fmt: skip
-
-    return claimed(
-        "I10", "γ of hidden layers",
-        [*first(False), *(check(f"ReLU, width {w}, layer 2", c.gammas["ReLU", w][1], above=0.1) for w in c.widths),
-         *(check(f"tanh, width {w}, layer 2", c.gammas["tanh", w][1], near=0.0, room=0.02) for w in c.widths)],
-        within=first(True),
-        limit="only for centred data: those that are not differ in the first layer already, theory.md (2)",
-    )  # fmt: skip
+def _first(c: Found, shifted: bool) -> list[Check]:
+    return [check(f"{name}, width {w}, layer 1", g[0], near=0.0, room=0.02)
+            for (name, w), g in c.gammas.items() if ("shifted" in name) == shifted]  # fmt: skip
 
 
 layers = measured(
@@ -252,18 +207,24 @@ layers = measured(
     full=dict(d=1000, n=2000, inits=80, widths=(200, 1000)),
     seconds=(5, 70),
     quantities=_layers,
-    judge=lambda c: [_judge_layers(c)],
+    judge=lambda c: [claimed(
+        "I10", "γ of hidden layers",
+        [*_first(c, False), *(check(f"ReLU, width {w}, layer 2", c.gammas["ReLU", w][1], above=0.1) for w in c.widths),
+         *(check(f"tanh, width {w}, layer 2", c.gammas["tanh", w][1], near=0.0, room=0.02) for w in c.widths)],
+        within=_first(c, True),
+        limit="only for centred data: those that are not differ in the first layer already, theory.md (2)",
+    )],
     tables=lambda c: {"layers": [
         {"name": name, "width": width, "layer": k + 1, "gamma": g.value, "error": g.error}
         for (name, width), gammas in c.gammas.items() for k, g in enumerate(gammas)
     ]},
     charts=lambda c: {"layers": figures.panels_chart(
-        [_panel_centers(f"{name}, hidden layer {k + 1}", c.nodes[name, c.widths[0]].centers[:, k], None, 2.5,
-                        f"γ = {c.gammas[name, c.widths[0]][k]}") for name in ("ReLU", "tanh") for k in range(3)],
+        [_panel(f"{name}, hidden layer {k + 1}", _centers(c.nodes[name, c.widths[0]], k), None, 2.5,
+                f"γ = {c.gammas[name, c.widths[0]][k]}") for name in ("ReLU", "tanh") for k in range(3)],
         title="Centers of nodes by layer", x_title="Center of a node / its spread over data", percent=False,
         subtitle=["Bars: networks × nodes, centred data."],
     )},
-    holds={"layers": Holds("Nodes of the first layer share a center; after ReLU they do not")},
+    holds={"layers": "Nodes of the first layer share a center; after ReLU they do not"},
 )  # fmt: skip
 
 
@@ -275,6 +236,7 @@ OTHERWISE = {
     None: "even with strong bias and ten classes it overstates the largest fraction by more than that",
 }
 STRONG = 10.0  # γ from which bias is strong: deeply biased starts at 9.47
+GAMMAS = (0.1, 0.466942, 1.0, 2.429259, STRONG, 100.0)
 
 
 def strongest_rival(z: Array, gamma: float) -> Array:
@@ -299,23 +261,15 @@ def _against_exact(classes: int, gamma: float, draws: int, seed: int) -> dict[st
     near = strongest_rival(z, gamma)
     two = classes == 2
     exact = gaussian_argmax.ndtr(np.sqrt(gamma / 2) * (z - z[:, ::-1])) if two else gaussian_argmax.fractions(z, gamma)
-    ratio = near.max(axis=1).mean() / exact.max(axis=1).mean()
-    # Paired draws: the error of the ratio is that of the difference only.
-    rest = near.max(axis=1) - ratio * exact.max(axis=1)
+    by = ratio(near.max(axis=1), exact.max(axis=1))  # paired draws: its error is that of the difference only
     one, other = np.sort(near, axis=None), np.sort(exact, axis=None)
     at = np.concatenate([one, other])
     distance = np.abs(np.searchsorted(one, at, "right") - np.searchsorted(other, at, "right")).max() / one.size
     return {
-        "ratio": float(ratio),
-        "ratio_error": float(rest.std(ddof=1) / math.sqrt(draws) / exact.max(axis=1).mean()),
-        "largest": float(near.max(axis=1).mean()),
-        "largest_exact": float(exact.max(axis=1).mean()),
-        "sum": float(near.sum(axis=1).mean()),
+        "ratio": by.value, "ratio_error": by.error, "largest": float(near.max(axis=1).mean()),
+        "largest_exact": float(exact.max(axis=1).mean()), "sum": float(near.sum(axis=1).mean()),
         "distance": float(distance),
-    }
-
-
-GAMMAS = (0.1, 0.466942, 1.0, 2.429259, STRONG, 100.0)
+    }  # fmt: skip
 
 
 def _pooled(c: Found) -> dict[Any, Cell]:
@@ -332,49 +286,47 @@ def _pooled(c: Found) -> dict[Any, Cell]:
 def _multiclass(c: Found) -> dict[str, Any]:
     """Relative error of E max over (M, γ); the exact law and the strongest rival's beside networks."""
     table: list[dict[str, Any]] = []
-    for classes in c.many:
+    for classes, g in ((classes, g) for classes in c.many for g in GAMMAS):
         size = min(c.draws, 2_000_000 // classes)
-        for g in GAMMAS:
-            found = c.run.piece({"classes": classes, "gamma": g, "draws": size},
-                                lambda c_=classes, g=g, size=size: _against_exact(c_, g, size, c.run.seed),
-                                label=f"{classes} classes, γ = {g:g}")  # fmt: skip
-            table.append({"classes": classes, "gamma": g, **found})
+        found = c.run.piece({"classes": classes, "gamma": g, "draws": size},
+                            partial(_against_exact, classes, g, size, c.run.seed),
+                            label=f"{classes} classes, γ = {g:g}")  # fmt: skip
+        table.append({"classes": classes, "gamma": g, **found})
     laws: dict[Any, tuple[float, float, Array]] = {}  # γ, exact E max, draws by the strongest rival
     for (pool, classes), cell in _pooled(c).items():
-        gamma = float(fg.predict(cell.what).gamma[-1])
+        gamma = theory_gamma(cell.what)
         z = np.random.default_rng([c.run.seed, classes]).standard_normal((4000, classes))
         laws[pool, classes] = gamma, fg.Guesses(gamma, classes, c.n).expected_max(), strongest_rival(z, gamma)
-
-    def worst(strong: bool) -> dict[str, Any]:
-        chosen = [r for r in table if r["gamma"] > 0.4 and (r["gamma"] >= STRONG) == strong]
-        return max(chosen, key=lambda r: r["ratio"])
-
-    return {"table": table, "laws": laws, "weak": worst(False), "strong": worst(True)}
-
-
-def _judge_multiclass(c: Found) -> Entry:
-    def ratios(name: str, chosen: list[dict[str, Any]]) -> Any:
-        return check(f"largest fraction by the strongest rival over the exact one, {name}",
-                     [Number(r["ratio"], r["ratio_error"]) for r in chosen], near=1.0, room=GOOD,
-                     at=[f"{r['classes']} classes, γ = {r['gamma']:g}" for r in chosen])  # fmt: skip
-
+    weak, strong = (
+        max((r for r in table if r["gamma"] > 0.4 and (r["gamma"] >= STRONG) is own), key=lambda r: r["ratio"])
+        for own in (False, True)
+    )
     networks = check(
         "networks of 3 to 100 classes", [largest(m) for m in c.cells.values()], room=0.04, than="theory.md (8)",
-        near=[exact for _, exact, _ in c.laws.values()],
-        at=[f"{classes} classes, γ = {gamma:.3g}" for (_, classes), (gamma, _, _) in c.laws.items()],
+        near=[exact for _, exact, _ in laws.values()],
+        at=[f"{classes} classes, γ = {gamma:.3g}" for (_, classes), (gamma, _, _) in laws.items()],
     )  # fmt: skip
-    region = ", ".join(f"for {k} classes {_from([r for r in c.table if r['classes'] == k])}" for k in c.many)
-    return claimed(
-        "I12", "average largest fraction",
-        [networks, ratios("γ ≥ 10, up to 10 classes (the paper's)",
-                          [r for r in c.table if r["gamma"] >= STRONG and r["classes"] <= 10])],
-        within=[ratios(f"γ from 0.47 on, up to {c.many[-1]} classes", [r for r in c.table if r["gamma"] > 0.4])],
-        limit="with weak bias or many classes several rivals matter, and the approximation overstates fractions; the "
-        "exact law costs no more",
-        otherwise=OTHERWISE[networks.truth],
-        also=f"good {region}; fractions add up to {c.weak['sum']:.2f} ({c.weak['classes']} classes, γ = "
-        f"{c.weak['gamma']:g})",
-    )  # fmt: skip
+    return {"table": table, "laws": laws, "weak": weak, "strong": strong, "networks": networks}
+
+
+def _ratios(name: str, chosen: list[dict[str, Any]]) -> Check:
+    return check(f"largest fraction by the strongest rival over the exact one, {name}",
+                 [Number(r["ratio"], r["ratio_error"]) for r in chosen], near=1.0, room=GOOD,
+                 at=[f"{r['classes']} classes, γ = {r['gamma']:g}" for r in chosen])  # fmt: skip
+
+
+def _from(lines: list[dict[str, Any]]) -> str:
+    """From which γ of the grid on the approximation is good."""
+    bad = [r["gamma"] for r in lines if same(Number(r["ratio"], r["ratio_error"]), 1.0, room=GOOD) is not True]
+    fine = [line["gamma"] for line in lines if not bad or line["gamma"] > max(bad)]
+    return f"from γ = {min(fine):g} on" if fine else f"not up to γ = {max(bad):g}"
+
+
+def _panel_classes(label: str, m: Any, law: Any, rival: Array) -> Any:
+    panel = law_panel(label, m, theory={"exact": law}, bins=20, note=f"largest fraction {largest(m)}")
+    counts, _ = np.histogram(rival, np.asarray(panel.edges))
+    curves = {**panel.curves, "strongest rival only": counts / rival.size / np.diff(panel.edges)}
+    return replace(panel, curves=curves, top=5.0)
 
 
 multiclass = measured(
@@ -388,7 +340,17 @@ multiclass = measured(
     seconds=(12, 80),
     cells=_pooled,
     quantities=_multiclass,
-    judge=lambda c: [_judge_multiclass(c)],
+    judge=lambda c: [claimed(
+        "I12", "average largest fraction",
+        [c.networks, _ratios("γ ≥ 10, up to 10 classes (the paper's)",
+                             [r for r in c.table if r["gamma"] >= STRONG and r["classes"] <= 10])],
+        within=[_ratios(f"γ from 0.47 on, up to {c.many[-1]} classes", [r for r in c.table if r["gamma"] > 0.4])],
+        limit="with weak bias or many classes several rivals matter, and the approximation overstates fractions; the "
+        "exact law costs no more",
+        otherwise=OTHERWISE[c.networks.truth],
+        also="good " + ", ".join(f"for {k} classes {_from([r for r in c.table if r['classes'] == k])}" for k in c.many)
+        + "; fractions add up to {sum:.2f} ({classes} classes, γ = {gamma:g})".format(**c.weak),
+    )],
     tables=lambda c: {"approximation": c.table, "networks": [
         row(f"pool of {pool}, {classes} classes", m, theory_gamma=gamma, exact=exact,
             strongest_rival=float(rival.max(axis=1).mean()))
@@ -413,17 +375,3 @@ multiclass = measured(
     holds={"laws": Holds("Ten classes: the strongest rival alone overstates every class",
                          verdicts=("does not hold", "holds with a limit"))},
 )  # fmt: skip
-
-
-def _from(lines: list[dict[str, Any]]) -> str:
-    """From which γ of the grid on the approximation is good."""
-    bad = [r["gamma"] for r in lines if same(Number(r["ratio"], r["ratio_error"]), 1.0, room=GOOD) is not True]
-    fine = [line["gamma"] for line in lines if not bad or line["gamma"] > max(bad)]
-    return f"from γ = {min(fine):g} on" if fine else f"not up to γ = {max(bad):g}"
-
-
-def _panel_classes(label: str, m: Any, law: Any, rival: Array) -> Any:
-    panel = law_panel(label, m, theory={"exact": law}, bins=20, note=f"largest fraction {largest(m)}")
-    counts, _ = np.histogram(rival, np.asarray(panel.edges))
-    curves = {**panel.curves, "strongest rival only": counts / rival.size / np.diff(panel.edges)}
-    return replace(panel, curves=curves, top=5.0)
