@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from firstguess_papers import igb_training
-from firstguess_papers.items import Verdict
-from firstguess_papers.judging import Check, Number, Truth, verdict
+from firstguess_papers.items import Item
+from firstguess_papers.judging import Number
+from firstguess_papers.measured import decided
 from firstguess_papers.norm_depth import descend
 from firstguess_papers.training_pieces import trained
 from firstguess_papers.training_speed import BiasModes, bias_modes, hand_overs
@@ -22,14 +23,6 @@ _STEPS = [0, 1, 2, 5, 10, 20, 50, 100]
 
 
 # -- The bias mode
-
-
-def truths(checks: list[Check]) -> list[Truth]:
-    return [one.truth for one in checks]
-
-
-def judged(checks: list[Check]) -> Verdict:
-    return verdict(truths(checks))
 
 
 def test_the_bias_mode_of_a_linear_model_is_the_formula(tmp_path: Path) -> None:
@@ -97,14 +90,21 @@ def test_hand_overs_and_recalls_are_those_of_a_plain_loop(tmp_path: Path) -> Non
 # -- Checks
 
 
+def _verdicts(item: Item, **known: Any) -> list[str]:
+    return [entry.verdict for entry in decided(item, **known)]
+
+
 def test_fig14_can_fail() -> None:
+    def verdict(biased: Any, even: Any) -> str:
+        return _verdicts(igb_training.fig14, biased=biased, even=even, at=10, learned=Number(0.0), again={})[0]
+
     low, high = [0.05, 0.05, 0.05, 0.1, 0.15, 0.3, 0.5, 0.7], [0.95, 0.95, 0.95, 0.9, 0.85, 0.75, 0.65, 0.7]
     split, even = arm_of(_STEPS, around(high), around(low)), arm_of(_STEPS, around([0.55] * 8), around([0.45] * 8))
-    assert judged(igb_training.judged_small(split, even, 10)) == "holds"
-    assert judged(igb_training.judged_small(even, split, 10)) == "does not hold"
-    assert judged(igb_training.judged_small(split, split, 10)) == "does not hold"
+    assert verdict(split, even) == "holds"
+    assert verdict(even, split) == "does not hold"
+    assert verdict(split, split) == "does not hold"
     few = arm_of(_STEPS, around(high, 5), around(low, 5))
-    assert judged(igb_training.judged_small(few, even, 10)) == "not tested"  # five networks decide nothing
+    assert verdict(few, even) == "not tested"  # five networks decide nothing
 
 
 def test_fig15_can_fail() -> None:
@@ -112,12 +112,17 @@ def test_fig15_can_fail() -> None:
     one, two = arm_of(_STEPS, swings, 1 - swings), arm_of(_STEPS, calm, 1.2 - calm)
     assert igb_training.handed(one) == Number(7.0, 0.0)
     assert igb_training.handed(one, last=3).value == 3.0
-    assert judged(igb_training.judged_large(one, two)) == "holds"
-    assert judged(igb_training.judged_large(two, one)) == "does not hold"
     none, some = Number(0.0), Number(3.0, 0.1)
-    assert judged(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: some})) == "holds"
-    assert judged(igb_training.thresholds({0.5: some, 1.5: some}, {1.5: none, 3.0: some})) == "does not hold"
-    assert judged(igb_training.thresholds({0.5: none, 1.5: some}, {1.5: none, 3.0: none})) == "does not hold"
+
+    def verdicts(biased: Any, even: Any, below: Number, last: Number) -> list[str]:
+        counts = {"trained": {0.5: below, 1.5: some}, "predicted": {}}
+        late = {"trained": {1.5: none, 3.0: last}}
+        known = {"cnn": [biased, even, one, one], "counts": counts, "late": late, "steps": 8, "unit": 1.0}
+        return _verdicts(igb_training.fig15, ratios=dict.fromkeys(igb_training.KINDS, 1.0), **known)
+
+    assert verdicts(one, two, none, some) == ["holds", "holds"]
+    assert verdicts(two, one, some, some) == ["does not hold", "does not hold"]
+    assert verdicts(one, two, none, none) == ["holds", "holds with a limit"]
 
 
 def test_window_by_hand() -> None:
@@ -144,13 +149,18 @@ def test_window_and_ends_can_fail() -> None:
     widths = [igb_training.window_of(arms, 1.0, 10) for arms in (narrow, wide, wide)]
     assert widths[1].value == pytest.approx(2.0)
     assert widths[0].value < 0.5
-    names = list(igb_training.ARMS)
-    assert truths(igb_training.narrower(dict(zip(names, widths, strict=True)))) == [True, True]
-    assert truths(igb_training.narrower(dict(zip(names, widths[::-1], strict=True)))) == [False, False]
     assert igb_training.best(narrow) == 1.0
-    assert truths(igb_training.ends(wide, wide)) == [True, True]
-    assert truths(igb_training.ends(wide, _by_rate({1.0: 0.7}))) == [False, True]
-    assert truths(igb_training.ends(wide, _by_rate({1.0: 0.8}, gap=0.2))) == [True, False]
+
+    def verdicts(widths: list[Number], biased: Any, even: Any) -> list[str]:
+        seen = dict(zip(igb_training.ARMS, widths, strict=True))
+        known = {igb_training.BIASED: biased, igb_training.EVEN: even}
+        return _verdicts(igb_training.rates, rates=known, widths=seen, early=seen, sooner=5)
+
+    assert verdicts(widths, wide, wide) == ["holds", "holds"]
+    assert verdicts(widths[::-1], wide, _by_rate({1.0: 0.7})) == ["does not hold", "does not hold"]
+    assert (
+        verdicts([widths[0], widths[0], widths[1]], wide, _by_rate({1.0: 0.8}, gap=0.2)) == ["holds with a limit"] * 2
+    )
     assert math.isnan(igb_training.window_of(_by_rate({0.1: 0.5, 1.0: 0.8}, networks=5), 1.0, 10).error)
 
 

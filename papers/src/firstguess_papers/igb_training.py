@@ -4,158 +4,96 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import firstguess as fg
-from firstguess import figures
+from firstguess.figures import Series, lines_chart
+from firstguess_papers import charts
 from firstguess_papers import image_models as networks
 from firstguess_papers.charts import Line, arms_chart, by_class
-from firstguess_papers.charts import measured as measured_points
-from firstguess_papers.charts import predicted as predicted_line
 from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Holds
 from firstguess_papers.judging import Array, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
-from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import MEMBERS, Arm, curve_rows, modes
 from firstguess_papers.training_speed import GAP, BiasModes, bias_modes, chosen, hand_overs
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess_papers.library import Chart
 
+TANH, RELU = KINDS
 SMALL, LARGE = 1e-3, 1e-1  # learning rates: ours, fixed before the first run
-HALF_A = (Block(8, 5, 2, 2), Block(32, 5, 4, 4))  # half of CNN-A's channels, for quick runs on 16 × 16 pixels
 LOW = 0.4  # a recall below is low: two classes at even shares have 0.5
 LONG = 10.0  # steps that count as long
 TORCH, KAIMING = 1 / 3, 2.0  # variance of a weight × fan-in: as PyTorch draws by default (but biases 0), and Kaiming's
-
-
-@dataclass(frozen=True)
-class Convolutional:
-    """CNN-A on cats and dogs, or its half on shrunken images."""
-
-    blocks: tuple[Block, ...]
-    size: int  # pixels of a side
-    words: str
-
-    def data(self, run: Run, counts: tuple[int, int]) -> Data:
-        """Balanced or not: `counts` cats and dogs."""
-        x = chosen(run.data("cifar10:cat-dog", points=3 * max(counts) + 100), counts)
-        by = 32 // self.size
-        if by == 1:
-            return x
-        small = x.x.reshape(x.n, 3, self.size, by, self.size, by).mean(axis=(3, 5))
-        return fg.data.as_data((small, x.y)).standardize("channel")
-
-    def factory(self, kind: Kind) -> Any:
-        """Makes one, with two classes."""
-        return networks.cnn(self.blocks, kind, (3, self.size, self.size), 2)
-
-    def name(self, kind: Kind) -> str:
-        """With all sizes: the key of pieces."""
-        return f"{kind}: " + ", ".join(f"{b.channels}c{b.kernel}p{b.pool}s{b.stride}" for b in self.blocks)
-
-    def modes(self, run: Run, kind: Kind, x: Data, *, draws: int, weight_var: float = TORCH) -> BiasModes:
-        """The bias modes of untrained ones."""
-        return bias_modes(run, self.factory(kind), x, name=self.name(kind), draws=draws, weight_var=weight_var)
-
-    def training(self, kind: Kind, x: Data, *, weight_var: float = TORCH, **options: Any) -> Training:
-        """Trained one by one; biases start at 0."""
-        given: dict[str, Any] = {"strategy": "loop", "init": (weight_var, 0.0), "width": None, **options}
-        return Training(self.factory(kind), x, given, name=self.name(kind))
-
-
-NETWORKS = {
-    "half of CNN-A (8 and 32 channels) on cats and dogs of 16 × 16 pixels": (HALF_A, 16),
+NETWORKS = {  # blocks, and pixels of a side; half of CNN-A's channels for quick runs
+    "half of CNN-A (8 and 32 channels) on cats and dogs of 16 × 16 pixels": (
+        (Block(8, 5, 2, 2), Block(32, 5, 4, 4)), 16),
     "CNN-A on cats and dogs": (CNN_A, 32),
-}
+}  # fmt: skip
 HALF, WHOLE = NETWORKS
 
 
-def network_of(run: Run) -> Convolutional:
-    """CNN-A, or for quick runs its half."""
-    words = run.take("network")
-    return Convolutional(*NETWORKS[words], words)
+def _images(c: Found, *counts: int) -> Data:
+    """So many cats and dogs, shrunken for the half network."""
+    x = chosen(c.run.data("cifar10:cat-dog", points=3 * max(counts) + 100), counts)
+    side = NETWORKS[c.network][1]
+    if side == 32:
+        return x
+    small = x.x.reshape(x.n, 3, side, 32 // side, side, 32 // side).mean(axis=(3, 5))
+    return fg.data.as_data((small, x.y)).standardize("channel")
 
 
-TANH, RELU = KINDS
+def _cnn(c: Found, kind: Kind) -> tuple[Any, str]:
+    """What makes one, with two classes; and its name with all sizes, the key of pieces."""
+    blocks, side = NETWORKS[c.network]
+    sizes = ", ".join(f"{b.channels}c{b.kernel}p{b.pool}s{b.stride}" for b in blocks)
+    return networks.cnn(blocks, kind, (3, side, side), 2), f"{kind}: {sizes}"
 
 
-def split(arm: Arm, step: int) -> Number:
-    """How far the recall of the class favoured at the start is above the other's."""
-    return arm.at("gap", step)
+def _modes(c: Found, kind: Kind, x: Data, weight_var: float = TORCH) -> BiasModes:
+    make, name = _cnn(c, kind)
+    return bias_modes(c.run, make, x, name=name, draws=c.draws, weight_var=weight_var)
 
 
-def judged_small(biased: Arm, even: Arm, step: int) -> list[Check]:
-    """I17 itself: with bias recalls part and the other class's stays low for long, without they coincide."""
-    low = f"{RELU}, steps with the other class's recall below {LOW}"
-    return [
-        check(f"{RELU}, gap", split(biased, step), above=GAP),
-        check(low, biased.steps_to("others", LOW, least=True), above=LONG),
-        check(f"{TANH}, gap", split(even, step), below=GAP),
-        check(f"{TANH}, gap at the start", split(even, 0), below=GAP),
-    ]
-
-
-def learned_half(arm: Arm) -> Number:
-    """Steps until the accuracy of a network is half-way from one half to what the arm ends with on average."""
-    end = arm.at("accuracy", arm.last).value
-    return arm.steps_to("accuracy", 0.5 + 0.5 * (end - 0.5), least=True)
+def _training(c: Found, kind: Kind, x: Data, weight_var: float = TORCH, **options: Any) -> Training:
+    """Trained one by one; biases start at 0."""
+    make, name = _cnn(c, kind)
+    return Training(make, x, {"strategy": "loop", "init": (weight_var, 0.0), "width": None, **options}, name=name)
 
 
 def _cells_small(c: Found) -> dict[Any, Training]:
-    net = network_of(c.run)
-    x = net.data(c.run, (c.half, c.half))
-    modes = {TANH: net.modes(c.run, TANH, x, draws=c.draws), RELU: net.modes(c.run, RELU, x, draws=c.draws).biased()}
-    scaled = net.modes(c.run, RELU, x, draws=c.draws, weight_var=KAIMING).biased()
-    other = c.lr * scaled.overshoot.value / modes[RELU].overshoot.value
-    c.known |= {"modes": modes, "scaled": scaled, "other": other}
+    x = _images(c, c.half, c.half)
+    bias = {TANH: _modes(c, TANH, x), RELU: _modes(c, RELU, x).biased()}
+    scaled = _modes(c, RELU, x, KAIMING).biased()
+    other = c.lr * scaled.overshoot.value / bias[RELU].overshoot.value
+    c.known |= {"modes": bias, "scaled": scaled, "other": other}
     how: dict[str, Any] = {"optimizer": "sgd", "batch": 32}
     again: dict[str, Any] = how | {"steps": c.short, "parts": c.fewer, "start": "biased"}
     return {
-        RELU: net.training(RELU, x, lr=c.lr, start="biased", **how),
-        TANH: net.training(TANH, x, lr=c.lr, **how),
-        f"{RELU} at {c.lower:g}": net.training(RELU, x, lr=c.lower, **again),
-        f"{RELU}, Kaiming": net.training(RELU, x, weight_var=KAIMING, lr=other, **again),
+        RELU: _training(c, RELU, x, lr=c.lr, start="biased", **how),
+        TANH: _training(c, TANH, x, lr=c.lr, **how),
+        f"{RELU} at {c.lower:g}": _training(c, RELU, x, lr=c.lower, **again),
+        f"{RELU}, Kaiming": _training(c, RELU, x, KAIMING, lr=other, **again),
     }
 
 
 def _quantities_small(c: Found) -> dict[str, Any]:
+    """Arms; one predicted time constant into each; steps to half of the way to the accuracy that one ends with."""
     biased, even, slow, kaiming = c.cells.values()
+    end = biased.at("accuracy", biased.last).value
     return {
         "biased": biased, "even": even, "at": biased.near(c.modes[RELU].time_constant(c.lr)),
-        "low": biased.steps_to("others", LOW, least=True), "learned": learned_half(biased),
-        "slower": split(slow, slow.near(c.modes[RELU].time_constant(c.lower))),
-        "kaiming": split(kaiming, kaiming.near(c.scaled.time_constant(c.other))),
+        "learned": biased.steps_to("accuracy", 0.5 + 0.5 * (end - 0.5), least=True),
+        "again": {
+            f"{RELU} at {c.lower:g}, gap": slow.at("gap", slow.near(c.modes[RELU].time_constant(c.lower))),
+            f"{RELU} with Kaiming weights at {c.other:.2g}, gap": kaiming.at(
+                "gap", kaiming.near(c.scaled.time_constant(c.other))),
+        },
     }  # fmt: skip
-
-
-def _entry(c: Found) -> Entry:
-    again = {f"{RELU} at {c.lower:g}, gap": c.slower, f"{RELU} with Kaiming weights at {c.other:.2g}, gap": c.kaiming}
-    return claimed(
-        "I17", f"CNN-A, gap of recalls one predicted time constant into training (step {c.at})",
-        judged_small(c.biased, c.even, c.at),
-        within=[check("steps with the other class's recall low", c.low, above=c.learned,
-                      than="those to half of the accuracy"), *each(again, above=GAP)],
-        limit="it does not last until half of the accuracy is there, or not at another rate or with Kaiming weights",
-        also=f"gap at the start {split(c.biased, 0)} with bias",
-    )  # fmt: skip
-
-
-def _chart_small(c: Found) -> Chart:
-    gap = "Gap of recalls, favoured − other"
-    recalls = by_class({RELU: c.biased, TANH: c.even})
-    for k, line in enumerate(recalls):
-        foreseen = c.modes[line.label].recalls(c.lr, c.biased.steps)[line.dashed]
-        recalls[k] = Line(line.label, line.trained, foreseen, line.dashed)
-    return arms_chart(
-        {"Recall by class": recalls, gap: [Line(arm.label, arm.curve("gap")) for arm in c.cells.values()]},
-        columns=2, width=430, plain=(gap,), y_domains={gap: (-0.1, 1.0)},
-    )  # fmt: skip
 
 
 fig14 = measured(
@@ -172,9 +110,27 @@ fig14 = measured(
               draws=40),
     cells=_cells_small,
     quantities=_quantities_small,
-    judge=lambda c: [_entry(c)],
+    judge=lambda c: [claimed(
+        "I17", f"CNN-A, gap of recalls one predicted time constant into training (step {c.at})",
+        [check(f"{RELU}, gap", c.biased.at("gap", c.at), above=GAP),
+         check(f"{RELU}, steps with the other class's recall below {LOW}",
+               c.biased.steps_to("others", LOW, least=True), above=LONG),
+         check(f"{TANH}, gap", c.even.at("gap", c.at), below=GAP),
+         check(f"{TANH}, gap at the start", c.even.at("gap", 0), below=GAP)],
+        within=[check("steps with the other class's recall low", c.biased.steps_to("others", LOW, least=True),
+                      above=c.learned, than="those to half of the accuracy"), *each(c.again, above=GAP)],
+        limit="it does not last until half of the accuracy is there, or not at another rate or with Kaiming weights",
+        also=f"gap at the start {c.biased.at('gap', 0)} with bias",
+    )],
     tables=lambda c: {"curves": curve_rows(c.cells.values())},
-    charts=lambda c: {"recall": _chart_small(c)},
+    charts=lambda c: {"recall": arms_chart(
+        {"Recall by class": [
+            Line(one.label, one.trained, c.modes[one.label].recalls(c.lr, c.biased.steps)[one.dashed], one.dashed)
+            for one in by_class({RELU: c.biased, TANH: c.even})],
+         "Gap of recalls, favoured − other": [Line(arm.label, arm.curve("gap")) for arm in c.cells.values()]},
+        columns=2, width=430, plain=("Gap of recalls, favoured − other",),
+        y_domains={"Gap of recalls, favoured − other": (-0.1, 1.0)},
+    )},
     holds={"recall": "With bias one class's recall stays low for long; without, the classes go together"},
     notes=lambda c: [
         "Weights have PyTorch's variance because the predicted thresholds then lie between the two rates (with Kaiming "
@@ -187,36 +143,16 @@ fig14 = measured(
 
 # learning rates by 2κ/λ_b; from 2 on (4κ/λ_b) nothing is predicted
 FACTORS_LARGE = (0.25, 0.5, 0.75, 1.0, 1.5, 1.9, 3.0)
-_BELOW, _BETWEEN, _BEYOND = 0.5, 1.5, 3.0  # those that are judged
 _NET = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 _ONE_IN = 10  # points of the rarer class, where classes are not even
 _FORESEEN = 4  # steps of the predicted bias mode in the figure: then it swings for ever, as it does not know better
 _LATE = 10  # last steps, in which what lasts is still there
 
 
-def handed(arm: Arm, *, last: int | None = None) -> Number:
+def handed(arm: Arm, last: int | None = None) -> Number:
     """Hand-overs of a network, on average over the arm; `last`: in so many last steps only."""
     gaps = arm.curve("gap").draws
-    counts = hand_overs(gaps if last is None else gaps[:, -last - 1 :])
-    return arm.number(counts)
-
-
-def judged_large(biased: Arm, even: Arm) -> list[Check]:
-    """I18 itself: with bias a network hands over more than once, and more often than without."""
-    return [
-        check("with bias", handed(biased), above=1.0),
-        check("with bias", handed(biased), above=handed(even), than="without"),
-    ]
-
-
-def thresholds(counts: dict[float, Number], late: dict[float, Number]) -> list[Check]:
-    """Theory's: none at half of 2κ/λ_b; at 1.5 of it there are some, and they end; beyond 4κ/λ_b they last."""
-    return [
-        check(f"× {_BELOW:g}", counts[_BELOW], below=0.5),
-        check(f"× {_BETWEEN:g}", counts[_BETWEEN], above=0.5),
-        check(f"× {_BETWEEN:g}, in the last {_LATE} steps", late[_BETWEEN], below=1.0),
-        check(f"× {_BEYOND:g}, in the last {_LATE} steps", late[_BEYOND], above=1.0),
-    ]
+    return arm.number(hand_overs(gaps if last is None else gaps[:, -last - 1 :]))
 
 
 BIASED_ONE, EVEN_ONE, RARE = "With bias (ReLU + max-pool)", "Without (tanh + average-pool)", "Without, 9 to 1 data"
@@ -224,20 +160,20 @@ BIASED_ONE, EVEN_ONE, RARE = "With bias (ReLU + max-pool)", "Without (tanh + ave
 
 def _cells_large(c: Found) -> dict[Any, Training]:
     """The CNN with bias, without, and without on imbalanced data; an MLP at multiples of its predicted threshold."""
-    net, run, n = network_of(c.run), c.run, c.n
-    x, rare = (net.data(run, counts) for counts in ((n // 2, n // 2), (n - n // _ONE_IN, n // _ONE_IN)))
-    bias = {kind: net.modes(run, kind, x, draws=c.draws) for kind in KINDS}
+    n = c.n
+    x, rare = _images(c, n // 2, n // 2), _images(c, n - n // _ONE_IN, n // _ONE_IN)
+    bias = {kind: _modes(c, kind, x) for kind in KINDS}
     own = c.lr * bias[TANH].overshoot.value / bias[RELU].overshoot.value
     flat = chosen(x, (n // 2, n // 2), flat=True)
-    unit = float(modes(run, _NET, flat, c.width)["overshoot"])
+    unit = float(modes(c.run, _NET, flat, c.width)["overshoot"])
     c.known |= {"modes": bias, "unit": unit}
     how: dict[str, Any] = {"optimizer": "gd", "steps": list(range(c.steps + 1))}
     mlp = how | {"inits": c.biased, "parts": c.mlp_parts, "start": "biased"}
     return {
-        BIASED_ONE: net.training(RELU, x, lr=c.lr, **how),
-        EVEN_ONE: net.training(TANH, x, lr=c.lr, **how),
-        RARE: net.training(TANH, rare, lr=c.lr, **how),
-        f"{RARE}, at {own:.2g}": net.training(TANH, rare, lr=own, **how),
+        BIASED_ONE: _training(c, RELU, x, lr=c.lr, **how),
+        EVEN_ONE: _training(c, TANH, x, lr=c.lr, **how),
+        RARE: _training(c, TANH, rare, lr=c.lr, **how),
+        f"{RARE}, at {own:.2g}": _training(c, TANH, rare, lr=own, **how),
     } | {
         ("MLP", f"rate × {f:g}"): Training(
             _NET, flat, {"lr": f * unit, **mlp}, draws=100 if f < 2 else 0, predict={"trust": False}
@@ -247,59 +183,37 @@ def _cells_large(c: Found) -> dict[Any, Training]:
 
 
 def _quantities_large(c: Found) -> dict[str, Any]:
+    """Arms; hand-overs by source and factor in all steps, and in the last."""
     arms, known = ({f: of[f"rate × {f:g}"] for f in FACTORS_LARGE if f"rate × {f:g}" in of}
                    for of in (c.arms("MLP"), c.known_arms("MLP")))  # fmt: skip
-    return {"cnn": list(c.cells.values())[:4], "mlps": arms, "forecasts": known}
-
-
-def _cnn_entry(c: Found) -> Entry:
-    biased, even, imbalanced, faster = c.cnn
-    ratios = {kind: c.lr / c.modes[kind].overshoot.value for kind in KINDS}
-    return claimed(
-        "I18", f"CNN-A at a large rate, hand-overs of a network in {biased.last} steps ({RELU} has bias, {TANH} none)",
-        judged_large(biased, even),
-        within=[check("without, on imbalanced data (9 to 1)", handed(imbalanced), above=1.0)],
-        limit="imbalance alone does not do it at this rate: what decides is 2κ/λ_b, and without bias λ_b is small",
-        also=f"{len(biased.diverged)} of {biased.networks} with bias diverged; the rate is {ratios[RELU]:.2g} and "
-        f"{ratios[TANH]:.2g} times the predicted 2κ/λ_b. Without bias on imbalanced data at as many times its own "
-        f"threshold: {handed(faster)}",
-    )  # fmt: skip
-
-
-def _mlp_entry(c: Found) -> Entry:
-    late = {factor: handed(arm, last=_LATE) for factor, arm in c.mlps.items()}
-    checks = thresholds({factor: handed(arm) for factor, arm in c.mlps.items()}, late)
-    known = ", ".join(f"{handed(arm)} at × {f:g}" for f, arm in c.forecasts.items())
-    return claimed(
-        "I18", f"the thresholds of theory.md (17) on an MLP, hand-overs in {c.steps} steps at multiples of 2κ/λ_b: "
-        "they begin at 1, and last for ever from 2 on",
-        checks[:2], within=checks[2:],
-        limit="they do not end between the thresholds, or end beyond both (the network leaves its kernel for a flatter "
-        "place)",
-        also=f"2κ/λ_b = {c.unit:.3g}; predicted {known}",
-    )  # fmt: skip
+    return {
+        "cnn": list(c.cells.values())[:4], "mlps": {"trained": arms, "predicted": known},
+        "ratios": {kind: c.lr / c.modes[kind].overshoot.value for kind in KINDS},
+        "counts": {source: {f: handed(arm) for f, arm in of.items()}
+                   for source, of in (("trained", arms), ("predicted", known))},
+        "late": {source: {f: handed(arm, _LATE) for f, arm in of.items()}
+                 for source, of in (("trained", arms), ("predicted", known))},
+    }  # fmt: skip
 
 
 def _curves_chart(c: Found) -> Any:
     """One network of each arm, the one with the median number of hand-overs; below, averages and prediction."""
-    names = {"favoured": "class favoured at the start", "others": "the other class"}
     panels: dict[str, list[Any]] = {}
     above_all: dict[str, list[Any]] = {}
     for arm, kind in zip(c.cnn[:3], (RELU, TANH, None), strict=True):
-        shown = names if kind else {"class 0": "the frequent class", "class 1": "the rare class"}
+        names = {"favoured": "class favoured at the start", "others": "the other class"}
+        names = names if kind else {"class 0": "the frequent class", "class 1": "the rare class"}
         counts = hand_overs(arm.curve("gap").draws)
         k = int(np.abs(counts - np.median(counts)).argmin())
-        curves = {name: arm.curve(what) for what, name in shown.items()}
-        above_all[f"{arm.label}: one network"] = [
-            fg.figures.Series(name, arm.steps, curve.draws[k]) for name, curve in curves.items()
-        ]
+        curves = {name: arm.curve(what) for what, name in names.items()}
+        above_all[f"{arm.label}: one network"] = [Series(name, arm.steps, x.draws[k]) for name, x in curves.items()]
         own = panels[f"{arm.label}: {handed(arm).value:.1f} hand-overs a network"] = [
-            fg.figures.Series(name, arm.steps, curve.mean, np.nan_to_num(curve.se)) for name, curve in curves.items()
+            Series(name, arm.steps, x.mean, np.nan_to_num(x.se)) for name, x in curves.items()
         ]
         if kind:
             known = c.modes[kind].recalls(c.lr, arm.steps[arm.steps <= _FORESEEN])
-            own += [fg.figures.Series(n, x.steps, x.mean, mark="dashed") for n, x in zip(curves, known, strict=True)]
-    return figures.lines_chart(
+            own += [Series(name, x.steps, x.mean, mark="dashed") for name, x in zip(curves, known, strict=True)]
+    return lines_chart(
         above_all | panels, title="A large learning rate: recall by class, with bias, without, and on imbalanced data",
         subtitle=["Lines above: the network with the median number of hand-overs. Below: means ± 2 s.e.; dashed: the "
                   f"predicted bias mode, {_FORESEEN} steps."],
@@ -310,15 +224,14 @@ def _curves_chart(c: Found) -> Any:
 def _rates_chart(c: Found) -> Any:
     series: list[Any] = []
     top = 1.0
-    for name, last in (("all steps", None), (f"the last {_LATE} steps", _LATE)):
-        found = {f: handed(arm, last=last) for f, arm in c.mlps.items()}
-        known = {f: handed(arm, last=last).value for f, arm in c.forecasts.items()}
-        fine = [Number(v.value, float(np.nan_to_num(v.error))) for v in found.values()]
-        series += [measured_points(name, [*found], fine), predicted_line(name, [*known], [*known.values()])]
-        top = max(top, *(v.value + 2 * v.error for v in fine), *known.values())
+    for name, of in (("all steps", c.counts), (f"the last {_LATE} steps", c.late)):
+        known = {f: v.value for f, v in of["predicted"].items()}
+        fine = {f: Number(v.value, float(np.nan_to_num(v.error))) for f, v in of["trained"].items()}
+        series += [charts.points(name, fine), charts.predicted(name, [*known], [*known.values()])]
+        top = max(top, *(v.value + 2 * v.error for v in fine.values()), *known.values())
     for name, at in (("2κ/λ_b: classes hand over", 1.0), ("4κ/λ_b: for ever", 2.0)):
-        series.append(fg.figures.Series(name, [at, at], [0.0, top], mark="dashed"))
-    return figures.lines_chart(
+        series.append(Series(name, [at, at], [0.0, top], mark="dashed"))
+    return lines_chart(
         series, title="Hand-overs between classes by learning rate",
         subtitle=["Points: trained MLPs, ± 2 s.e.; lines: predicted, below 4κ/λ_b."],
         x_title="Learning rate by 2κ/λ_b", y_title=f"Hand-overs a network in {c.steps} steps", width=560, height=320,
@@ -338,11 +251,34 @@ fig15 = measured(
     full=dict(network=WHOLE, n=100, steps=40, inits=6, parts=2, lr=LARGE, draws=40, width=200, biased=20, mlp_parts=2),
     cells=_cells_large,
     quantities=_quantities_large,
-    judge=lambda c: [_cnn_entry(c), _mlp_entry(c)],
+    judge=lambda c: [
+        claimed(
+            "I18", f"CNN-A at a large rate, hand-overs of a network in {c.cnn[0].last} steps ({RELU} has bias, {TANH} "
+            "none)",
+            [check("with bias", handed(c.cnn[0]), above=1.0),
+             check("with bias", handed(c.cnn[0]), above=handed(c.cnn[1]), than="without")],
+            within=[check("without, on imbalanced data (9 to 1)", handed(c.cnn[2]), above=1.0)],
+            limit="imbalance alone does not do it at this rate: what decides is 2κ/λ_b, and without bias λ_b is small",
+            also=f"{len(c.cnn[0].diverged)} of {c.cnn[0].networks} with bias diverged; the rate is "
+            f"{c.ratios[RELU]:.2g} and {c.ratios[TANH]:.2g} times the predicted 2κ/λ_b. Without bias on imbalanced "
+            f"data at as many times its own threshold: {handed(c.cnn[3])}",
+        ),
+        claimed(
+            "I18", f"the thresholds of theory.md (17) on an MLP, hand-overs in {c.steps} steps at multiples of 2κ/λ_b: "
+            "they begin at 1, and last for ever from 2 on",
+            [check("× 0.5", c.counts["trained"][0.5], below=0.5), check("× 1.5", c.counts["trained"][1.5], above=0.5)],
+            within=[check(f"× 1.5, in the last {_LATE} steps", c.late["trained"][1.5], below=1.0),
+                    check(f"× 3, in the last {_LATE} steps", c.late["trained"][3.0], above=1.0)],
+            limit="they do not end between the thresholds, or end beyond both (the network leaves its kernel for a "
+            "flatter place)",
+            also=f"2κ/λ_b = {c.unit:.3g}; predicted "
+            + ", ".join(f"{found} at × {f:g}" for f, found in c.counts["predicted"].items()),
+        ),
+    ],
     tables=lambda c: {"curves": curve_rows(c.cnn), "rates": [
-        {"source": source, "factor": factor, "hand_overs": handed(arm).value, "error": handed(arm).error,
-         "late": handed(arm, last=_LATE).value, "networks": arm.networks, "diverged": len(arm.diverged)}
-        for source, found in (("trained", c.mlps), ("predicted", c.forecasts)) for factor, arm in found.items()
+        {"source": source, "factor": factor, "hand_overs": c.counts[source][factor].value,
+         "error": c.counts[source][factor].error, "late": c.late[source][factor].value, "networks": arm.networks,
+         "diverged": len(arm.diverged)} for source, found in c.mlps.items() for factor, arm in found.items()
     ]},
     charts=lambda c: {"recall": _curves_chart(c), "rates": _rates_chart(c)},
     holds={
@@ -359,20 +295,15 @@ fig15 = measured(
 )  # fmt: skip
 
 
-_RELU = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
-_EVEN = "3 x [dense(weight_var=2) > centered(relu)] > dense(weight_var=2)"
 ARMS: dict[str, tuple[str, Any]] = {
-    "ReLU, biased starts": (_RELU, "biased"),
-    "ReLU, even starts": (_RELU, "even"),
-    "ReLU minus its mean": (_EVEN, "any"),
+    "ReLU, biased starts": (_NET, "biased"),
+    "ReLU, even starts": (_NET, "even"),
+    "ReLU minus its mean": (_NET.replace("relu", "centered(relu)"), "any"),
 }
 BIASED, EVEN, OTHER = ARMS
 FACTORS_WINDOW = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0)  # learning rates by ReLU's 2κ/λ_b
 GOOD = 0.9  # of the way from chance to the best rate's accuracy: rates that get there are good
 CHANCE = 0.5
-_ALIKE = 0.03  # of accuracy: ends that differ by less are the same
-_GAP = 0.05  # of recall: the same, of the gap between classes
-_RESAMPLED = 400
 
 
 def window(rates: Sequence[float], scores: Array) -> float:
@@ -381,50 +312,43 @@ def window(rates: Sequence[float], scores: Array) -> float:
     >>> window([0.01, 0.1, 1.0, 10.0], np.array([0.5, 1.0, 1.0, 0.5]))
     1.2
     """
-    line = CHANCE + GOOD * (float(scores.max()) - CHANCE)
+    above = scores - (CHANCE + GOOD * (float(scores.max()) - CHANCE))
     at = np.log10(np.asarray(rates, dtype=float))
     total = 0.0
-    for k in range(len(at) - 1):
-        a, b = float(scores[k]) - line, float(scores[k + 1]) - line
+    for k, (a, b) in enumerate(pairwise(above)):
         part = 1.0 if a >= 0 and b >= 0 else 0.0 if a < 0 and b < 0 else max(a, b) / abs(a - b)
         total += part * (at[k + 1] - at[k])
     return round(float(total), 12)
 
 
-def window_of(arms: Mapping[float, Arm], unit: float, step: int) -> Number:
-    """The window of the networks' mean accuracy on held-out points; its error from resampled networks.
+def _held_out(arm: Arm, step: int) -> Array:
+    """Accuracies of networks on held-out points; one that has diverged guesses: it counts with chance."""
+    return np.nan_to_num(arm.values("test accuracy", step), nan=CHANCE)
 
-    A network that has diverged guesses: it counts with chance.
-    """
-    each = np.array([np.nan_to_num(arm.values("test accuracy", step), nan=CHANCE) for arm in arms.values()])
+
+def window_of(arms: Mapping[float, Arm], unit: float, step: int) -> Number:
+    """The window of the networks' mean accuracy on held-out points; its error from 400 times resampled networks."""
+    each = np.array([_held_out(arm, step) for arm in arms.values()])
     rates = [factor * unit for factor in arms]
     value = window(rates, each.mean(axis=1))
     networks = each.shape[1]
     if next(iter(arms.values())).real and networks < MEMBERS:
         return Number(value, math.nan)
     rng = np.random.default_rng(26)
-    found = [window(rates, each[:, rng.integers(networks, size=networks)].mean(axis=1)) for _ in range(_RESAMPLED)]
+    found = [window(rates, each[:, rng.integers(networks, size=networks)].mean(axis=1)) for _ in range(400)]
     return Number(value, float(np.std(found, ddof=1)))
 
 
 def best(arms: Mapping[float, Arm]) -> float:
     """The rate at which held-out accuracy ends highest on average."""
-    return max(arms, key=lambda f: float(np.nan_to_num(arms[f].values("test accuracy", arms[f].last), nan=0.5).mean()))
+    return max(arms, key=lambda f: float(_held_out(arms[f], arms[f].last).mean()))
 
 
-def ends(biased: Mapping[float, Arm], even: Mapping[float, Arm]) -> list[Check]:
-    """I25: held-out accuracy and the gap between classes at the end, each at its own best rate."""
-    one, two = biased[best(biased)], even[best(even)]
-    return [
-        check(f"{what} from biased starts", one.at(what, one.last), near=two.at(what, two.last), room=room,
-              than="that from even ones")
-        for what, room in (("test accuracy", _ALIKE), ("test gap", _GAP))
-    ]  # fmt: skip
-
-
-def narrower(widths: Mapping[str, Number], when: str = "at the end") -> list[Check]:
-    """I26: narrower with bias than in the network without; and than in the same network from even starts."""
-    return [check(f"{BIASED}, {when}", widths[BIASED], below=widths[name], than=name) for name in (OTHER, EVEN)]
+def _end(c: Found, what: str, room: float) -> Check:
+    """At the end, from biased and from even starts, each at its own best rate."""
+    one, two = (c.rates[name][best(c.rates[name])] for name in (BIASED, EVEN))
+    return check(f"{what} from biased starts", one.at(what, one.last), near=two.at(what, two.last), room=room,
+                 than="that from even ones")  # fmt: skip
 
 
 def _cells_window(c: Found) -> dict[Any, Training]:
@@ -433,7 +357,7 @@ def _cells_window(c: Found) -> dict[Any, Training]:
     whole = c.run.data("mnist:even-odd", points=4 * (n + held), standardize="centre")
     x = chosen(whole, (n, n), flat=True)
     test = chosen(whole, (held, held), skip=(n, n), flat=True)
-    unit = float(modes(c.run, _RELU, x, c.width)["overshoot"])
+    unit = float(modes(c.run, _NET, x, c.width)["overshoot"])
     looks = sorted({0, *(round(c.steps * part) for part in (0.1, 0.25, 0.5, 0.75, 1.0))})
     limits = {name: float(modes(c.run, net, x, c.width, label=f"{name}, modes")["lr_limit"])
               for name, (net, _) in ARMS.items()}  # fmt: skip
@@ -453,40 +377,19 @@ def _quantities_window(c: Found) -> dict[str, Any]:
     return {"rates": arms, "forecasts": known, "widths": late, "early": early}
 
 
-def _judge(c: Found) -> list[Entry]:
-    alike, no_gap = ends(c.rates[BIASED], c.rates[EVEN])
-    narrow, start_matters = narrower(c.widths)
-    return [
-        claimed(
-            "I25", "held out, at the end, at the best rate of starts of one network", [alike], within=[no_gap],
-            limit="a gap between the classes stays on held-out points",
-        ),
-        claimed(
-            "I26", f"the window, in decades: rates that end within {GOOD:.0%} of the way from chance to the best",
-            [narrow], within=[start_matters, narrower(c.early, f"after {c.sooner} steps")[0]],
-            limit="it belongs to the network, not to its start, or is no narrower earlier",
-            also=f"after {c.sooner} steps: " + ", ".join(f"{n} {c.early[n]}" for n in ARMS),
-        ),
-    ]  # fmt: skip
-
-
-def _chart_window(c: Found) -> Any:
-    series: list[Any] = []
+def _window_series(c: Found) -> list[Series]:
+    series: list[Series] = []
     for name, found in c.rates.items():
         label = f"{name} (window {c.widths[name].value:.1f} decades)"
-        each = [np.nan_to_num(arm.values("test accuracy", c.steps), nan=CHANCE) for arm in found.values()]
-        errors = [float(v.std(ddof=1) / math.sqrt(len(v))) for v in each]
-        known = {factor: arm.at("test accuracy", c.steps).value for factor, arm in c.forecasts[name].items()}
-        series.append(fg.figures.Series(label, [*found], [float(v.mean()) for v in each], errors, mark="points"))
-        series.append(fg.figures.Series(label, [*known], [*known.values()], mark="line"))
+        each = {f: _held_out(arm, c.steps) for f, arm in found.items()}
+        known = {f: arm.at("test accuracy", c.steps).value for f, arm in c.forecasts[name].items()}
+        series.append(charts.points(label, {
+            f: Number(float(v.mean()), float(v.std(ddof=1) / math.sqrt(len(v)))) for f, v in each.items()
+        }))  # fmt: skip
+        series.append(charts.predicted(label, [*known], [*known.values()]))
     for name, words in ((BIASED, "4κ/λ_b: swings for ever"), (OTHER, "4κ/λ_b")):
-        series.append(fg.figures.Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
-    return figures.lines_chart(
-        series, title="Accuracy at the end by learning rate, with bias and without",
-        subtitle=["Points: trained, ± 2 s.e. Lines: predicted by the tangent kernel, up to 4κ/λ_b."],
-        x_title="Learning rate by ReLU's 2κ/λ_b", y_title="Held-out accuracy", x_scale="log", y_domain=(0.0, 1.0),
-        percent=True, dodge=True, width=620, height=340,
-    )  # fmt: skip
+        series.append(Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
+    return series
 
 
 rates = measured(
@@ -499,7 +402,20 @@ rates = measured(
     full=dict(n=100, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
     cells=_cells_window,
     quantities=_quantities_window,
-    judge=_judge,
+    judge=lambda c: [
+        claimed(
+            "I25", "held out, at the end, at the best rate of starts of one network", [_end(c, "test accuracy", 0.03)],
+            within=[_end(c, "test gap", 0.05)], limit="a gap between the classes stays on held-out points",
+        ),
+        claimed(
+            "I26", f"the window, in decades: rates that end within {GOOD:.0%} of the way from chance to the best",
+            [check(f"{BIASED}, at the end", c.widths[BIASED], below=c.widths[OTHER], than=OTHER)],
+            within=[check(f"{BIASED}, at the end", c.widths[BIASED], below=c.widths[EVEN], than=EVEN),
+                    check(f"{BIASED}, after {c.sooner} steps", c.early[BIASED], below=c.early[OTHER], than=OTHER)],
+            limit="it belongs to the network, not to its start, or is no narrower earlier",
+            also=f"after {c.sooner} steps: " + ", ".join(f"{n} {c.early[n]}" for n in ARMS),
+        ),
+    ],
     tables=lambda c: {"ends": [
         {"arm": name, "source": source, "factor": factor, "networks": arm.networks, "diverged": len(arm.diverged)}
         | {what.replace(" ", "_"): arm.at(what, c.steps).value for what in ("test accuracy", "test gap", "accuracy")}
@@ -507,7 +423,12 @@ rates = measured(
         for source, given in (("trained", c.rates), ("predicted", c.forecasts))
         for name, found in given.items() for factor, arm in found.items()
     ]},
-    charts=lambda c: {"window": _chart_window(c)},
+    charts=lambda c: {"window": lines_chart(
+        _window_series(c), title="Accuracy at the end by learning rate, with bias and without",
+        subtitle=["Points: trained, ± 2 s.e. Lines: predicted by the tangent kernel, up to 4κ/λ_b."],
+        x_title="Learning rate by ReLU's 2κ/λ_b", y_title="Held-out accuracy", x_scale="log", y_domain=(0.0, 1.0),
+        percent=True, dodge=True, width=620, height=340,
+    )},
     holds={"window": Holds("With bias fewer learning rates are good than with ReLU minus its mean", entries=(1,))},
     notes=lambda c: [
         "Predicted: rates from which on the bias swings for ever, 4κ/λ_b: "
