@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import firstguess as fg
+from firstguess.diagnosis import faults
 from firstguess.watch import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -91,6 +93,18 @@ def test_weights_that_blew_up_in_a_watched_training_are_not_called_never_initial
         train()
     assert watch.result.collapse is not None
     assert watch.result.collapse.name == "learning rate too high"
+
+
+@pytest.mark.parametrize(("seconds", "name"), [(1e-6, "learning rate too high"), (1e6, "gradients explode")])
+def test_what_the_rate_may_bring_is_no_name_where_time_was_up_before_the_rate_was_asked_about(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, name: str
+) -> None:
+    monkeypatch.setattr(loop, "_NAMING", seconds)
+    answer = (SimpleNamespace(name="gradients explode", words="values grow from layer to layer"),)
+    monkeypatch.setattr(faults, "explain_collapse", lambda *args, **known: answer)
+    with pytest.warns(RuntimeWarning, match=name):
+        _, watch = collapsing(30.0, True)
+    assert watch.result.collapse.name == name
 
 
 def test_a_collapse_that_ends_in_ties_is_still_said() -> None:

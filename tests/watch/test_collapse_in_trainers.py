@@ -13,8 +13,15 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import firstguess as fg
+from firstguess.watch import loop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+
+@pytest.fixture(autouse=True)
+def _time_to_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine five seconds are not enough for the rate."""
+    monkeypatch.setattr(loop, "_NAMING", 600.0)
 
 
 def check(watch: Any, heard: list[warnings.WarningMessage], calm: float) -> None:

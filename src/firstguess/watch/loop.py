@@ -315,9 +315,10 @@ class Watch(Shown):
             self._notes.append(f"why outputs collapsed was not asked: {type(error).__name__}: {error}")
             found = ()
         if found:
-            # Without an optimizer nobody could ask for its rate; a loss that rose tells. Nor were weights as memory was
-            # found: the first look would have said so.
-            name, asked = found[0].name, self._predictor.object is not None
+            # Without an optimizer, or with time up, nobody could ask for its rate; a loss that rose tells. Nor were
+            # weights as memory was found: the first look would have said so.
+            late = time.perf_counter() - began >= _NAMING
+            name, asked = found[0].name, self._predictor.object is not None and not late
             if not (collapse.loss and is_symptom(name) and (not asked or name == "weights never initialized")):
                 self._named = name, found[0].words
         self._naming = time.perf_counter() - began

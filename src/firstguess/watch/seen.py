@@ -386,7 +386,7 @@ class WatchedTraining(Followed, Record, Shown):
         if last is first:
             return f"the network starts with {start}{broken}"
         now = self.name(int(np.argmax(last.shares)))
-        same = "" if now == favoured else f", now {now}"
+        same = "" if now == favoured else f", now {now},"
         return (
             f"the starting bias, {start}, is not absorbed at step {when}: the largest class{same} still gets "
             f"{percent(last.largest)}{broken}"
