@@ -188,7 +188,7 @@ def test_growth_in_closed_form_is_1_at_the_edge_and_the_weights_of_linear_networ
     edge = mf_gradients.edge_of("tanh")
     assert edge is not None
     # 300 layers deep the variance has settled for nearly all of them
-    text = mf_gradients.network(mf_gradients.PLAIN, edge, 300)
+    text = mf_gradients.network("tanh", edge, 300)
     assert mf_gradients.mean_growth(text, 300) == pytest.approx(1.0, abs=0.01)
     linear = "30 x [dense(weight_var=1.3) > linear] > dense(weight_var=1.3)"
     assert mf_gradients.mean_growth(linear, 30) == pytest.approx(1.3)

@@ -13,6 +13,7 @@ from firstguess_papers.beyond import PHASES, Times
 from firstguess_papers.beyond import TANH_DEPTHS as DEPTHS
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
+from firstguess_papers.training_pieces import starts_of
 
 from firstguess.data import two_blobs
 from firstguess.ensemble.member_module import build
@@ -37,8 +38,6 @@ def _times(over: float, noise: float = 0.01) -> Times:
 
 def _verdicts(over: float, tangents: dict[str, list[Tangent]], noise: float = 0.01) -> list[str]:
     found = {"ReLU": _times(over, noise)}
-    depths = [item._depth_row(phase, d, t) for phase, by in tangents.items() for d, t in zip(DEPTHS, by, strict=True)]
-    assert set(item.charts(depths)) == {"depths", "signal"}
     return [entry.verdict for entry in item.judged(found, tangents)]
 
 
@@ -81,7 +80,8 @@ def test_predicted_times_start_where_the_trained_networks_do(tmp_path: Path) -> 
     x = two_blobs(10, 8, seed=3)
     network = Network.parse("dense(weight_var=2) > relu > dense(weight_var=2)", classes=2)
     run = Run(item.absorption, quick=True, store=Store(tmp_path))
-    means = np.asarray(item.means_of(network, x, 12, 10, 0)["means"])
+    logits = starts_of(network, x.x, 12, range(10), 0)
+    means = (logits[..., 1] - logits[..., 0]).mean(axis=1)
     found = item.times_of(run, "ReLU", str(network), x, 12, 10)
     for member in range(10):
         with torch.no_grad():

@@ -146,14 +146,15 @@ def test_class_weights_are_inverse_frequencies() -> None:
     torch.testing.assert_close(imbalance.weighted(outputs, labels), expected)
 
 
-def test_a_moved_head_changes_gamma_alone() -> None:
+def test_a_moved_head_changes_gamma_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     images = Data(rng.standard_normal((80, 6)).astype(np.float32) + 1.0, None)
 
     def make() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 10))
 
-    piece = models.moved(make, images, 12, seed=9)
+    monkeypatch.setattr(models, "MODELS", {"made": make})
+    piece = models.moved("made", images, 12, seed=9)
     found = models.numbers(piece)
     for part in models.PARTS:
         kept = found.kept[part]

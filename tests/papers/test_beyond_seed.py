@@ -60,7 +60,7 @@ def test_the_lazy_prediction_is_what_wide_networks_do() -> None:
     x = two_blobs(16, 20, seed=1)
     assert x.y is not None
     lazy = item.lazily(x, 512)
-    found = item.of_images(x, 512, 24, 3, item.EARLY, lazy["rate"], 0.0)
+    found = item.of_images(x, width=512, inits=24, seed=3, steps=item.EARLY, rate=lazy["rate"], decay=0.0)
     last = int(np.flatnonzero(np.asarray(found["steps"]) == item.EARLY)[0])
     for what in ("largest", "logits"):
         values = np.asarray(found[what])[:, last]

@@ -15,7 +15,7 @@ from firstguess_papers import mf_first_steps as pulls
 from firstguess_papers.judging import Number
 from firstguess_papers.mf_training import EDGE, ORDERED
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Arm, draws_of
+from firstguess_papers.training_pieces import Arm, draws_of, starts
 from torch import nn
 
 import firstguess as fg
@@ -72,7 +72,7 @@ def test_early_scores_can_speak_for_and_against() -> None:
 def test_starting_logits_are_those_of_the_trained_members(tmp_path: Path) -> None:
     x = _data(classes=3, n=30)
     run = _run(tmp_path)
-    logits = first.starts(run, TEXT, x.x, 3, range(2), 16, "t")
+    logits = starts(run, Network.parse(TEXT, classes=3), x.x, 16, range(2), label="t", seed=0)
     r = fg.train(TEXT, data=x, inits=2, width=16, optimizer="gd", lr=1e-3, steps=1)
     shares = np.stack([np.bincount(row.argmax(axis=1), minlength=3) / x.n for row in logits])
     assert np.allclose(shares, r.shares[:, 0])
@@ -90,9 +90,8 @@ def _with_classes(r: Any) -> Arm:
 def test_gradients_of_classes_are_autograds() -> None:
     x = _data()
     y = np.array(x.y, dtype=np.int64)
-    norms, shares, right = models.follow(
-        TEXT, x.x, y, members=[0, 1], width=16, lr=0.05, looks=[0, 3], seed=2, threads=1
-    )
+    found = models.follow(TEXT, x.x, y, members=[0, 1], width=16, lr=0.05, looks=[0, 3], seed=2, threads=1)
+    norms, shares, right = (np.asarray(found[name]) for name in ("norms", "shares", "right"))
     model = build(Network.parse(TEXT), x.shape, width=16, seed=2, member=1)
     points, labels = torch.from_numpy(np.array(x.x)), torch.from_numpy(y)
     for step in range(4):
@@ -176,11 +175,11 @@ def test_the_search_counts_rates_and_what_an_early_choice_costs() -> None:
 # -- M11: a trained transformer
 
 
-def _tuned(start: float, end: float, rises: float) -> mf_vit.Tuned:
+def _tuned(start: float, end: float, rises: float) -> Arm:
     each = np.linspace(-0.01, 0.01, 10)[:, None]
     largest, held = np.full((10, 3), start) + each, np.full((10, 3), end) + each
     loss = np.array([[1.5, 1.0, 1.0 + rises]]) + each
-    return mf_vit.Tuned(np.array([0, 1, 2]), largest, held, held, loss)
+    return Arm("made up", np.array([0, 1, 2]), {"largest": largest, "test accuracy": held, "loss": loss})
 
 
 def test_scaled_weights_can_speak_for_and_against() -> None:
@@ -191,7 +190,7 @@ def test_scaled_weights_can_speak_for_and_against() -> None:
     assert [e.verdict for e in mf_vit.judged(bad, past)] == ["does not hold", "does not hold"]
     half = good | {1.5: _tuned(0.6, 0.4, 0.0)}
     assert [e.verdict for e in mf_vit.judged(half, past)] == ["holds with a limit"] * 2
-    assert good[1.5].rises == pytest.approx([0.3] * 10)
+    assert mf_vit.rises(good[1.5]) == pytest.approx([0.3] * 10)
 
 
 def test_a_network_that_learned_nothing_tests_nothing() -> None:
@@ -204,7 +203,7 @@ def test_pre_training_is_kept_and_scaled(tmp_path: Path) -> None:
     y = np.arange(20) % 5
     x = Data((rng.standard_normal((20, 3, 32, 32)) + y[:, None, None, None]).astype(np.float32), y)
     run = _run(tmp_path, mf_vit.pretrained)
-    body = mf_vit._body(run, 3, x, x, steps=3, width=8, blocks=1)
+    body = mf_vit.pretraining(3, x, x, steps=3, width=8, blocks=1)
     model = models.made(3, width=8, blocks=1, classes=5)
     fresh = models.weights_of(model).copy()
     images, labels = torch.from_numpy(np.array(x.x)), torch.from_numpy(y)
@@ -216,7 +215,7 @@ def test_pre_training_is_kept_and_scaled(tmp_path: Path) -> None:
     # The same by hand: a new head of the member, everything with two axes halved; the guesses at the start.
     r = fg.train(_halved(model), data=x, inits=1, redraw="head", optimizer="adam", lr=1e-3, batch=50, steps=1,
                  strategy="loop", seed=0)  # fmt: skip
-    assert tuned.largest[0, 0] == pytest.approx(r.largest.draws[0, 0])
+    assert tuned.draws["largest"][0, 0] == pytest.approx(r.largest.draws[0, 0])
 
 
 def _halved(model: models.SmallViT) -> models.SmallViT:

@@ -391,7 +391,7 @@ def test_records_round_trip_and_the_page_lists_every_claim(tmp_path: Path) -> No
         assert f"\n| {claim} | " in text
     assert "| I4 | " in text
     assert "**✓ holds; ◐ holds with a limit**" in text
-    assert "a \\| b" in text
+    assert "*Tested:* a | b." in text  # in a list a bar ends no cell
     assert "only here" in text
     assert "\n- our size" in text
     assert "](beyond_toy_chart.png)" in text
@@ -484,15 +484,18 @@ def test_a_quantity_that_would_be_hidden_is_refused(tmp_path: Path) -> None:
 
 def times(x: Any, factor: float) -> dict[str, Any]:
     """A piece for `Run.keep`."""
-    return {"x": factor * np.asarray(getattr(x, "x", x)).sum()}
+    return {"x": factor * np.asarray(getattr(x, "classes", None) or getattr(x, "x", x)).sum()}
 
 
 def test_what_is_kept_has_all_that_it_is_given_in_its_key(tmp_path: Path) -> None:
     data = [fg.data.as_data(np.array([[value, 1.0]])) for value in (1.0, 2.0)]
     run = Run(make(done), quick=True, store=Store(tmp_path))
-    found = [float(run.keep(times, label="t", x=x, factor=k)["x"]) for x in (*data, np.ones(3)) for k in (1.0, 2.0)]
-    assert found == [2.0, 4.0, 3.0, 6.0, 3.0, 6.0]  # no two share a piece, though the data are called alike
-    assert len(run.computed) == 6
+    nets = [fg.Network.parse("dense > relu > dense", classes=n) for n in (2, 5)]
+    given = (*data, np.ones(3), *nets)
+    found = [float(run.keep(times, label="t", x=x, factor=k)["x"]) for x in given for k in (1.0, 2.0)]
+    # no two share a piece, though the data are called alike and the networks' texts are the same
+    assert found == [2.0, 4.0, 3.0, 6.0, 3.0, 6.0, 2.0, 4.0, 5.0, 10.0]
+    assert len(run.computed) == 10
     assert run.keep(times, label="again", x=data[1], factor=2.0)["x"] == 6.0
     assert run.reused == ["again"]
     for function, given in ((times, {"x": print}), (lambda x: x, {"x": 1.0})):

@@ -76,6 +76,10 @@ def test_the_command_runs_items_in_processes(tmp_path: Path) -> None:
 NETS = {f"{depth} layers": f"{depth} x [dense > relu] > dense" for depth in (1, 2, 3, 4)}
 
 
+def doubled(x: Any) -> dict[str, float]:
+    return {"sum": 2.0 * float(x.x.sum())}
+
+
 def _measures(run: Run) -> Outcome:
     """Collects measurements first and looks at them afterwards; then one that it needs at once, and one by hand."""
     import firstguess as fg
@@ -86,7 +90,10 @@ def _measures(run: Run) -> Outcome:
     stds = {name: m.guesses.std() for name, m in found.items()}
     again = run.measure(NETS["1 layers"], x, inits=inits + 1, width=width, label="again").guesses.std()
     own = run.piece({"own": 1}, lambda: {"x": 2.5}, label="own")["x"]
-    return Outcome([Entry("I4", "s", f"{stds!r} {again!r} {own!r}", "holds")], {"values": {"std": list(stds.values())}})
+    kept = run.keep(doubled, label="kept", x=x)["sum"]
+    return Outcome(
+        [Entry("I4", "s", f"{stds!r} {again!r} {own!r} {kept!r}", "holds")], {"values": {"std": list(stds.values())}}
+    )
 
 
 MEASURES = item(

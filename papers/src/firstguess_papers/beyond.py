@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,12 +20,11 @@ from firstguess_papers.library import Tangent, absorption_of, scalar_tangent, st
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import DEPTHS, PLACES, network
 from firstguess_papers.running import Missing, Run
-from firstguess_papers.training_pieces import SEEDS, starts_of, trained
+from firstguess_papers.training_pieces import SEEDS, starts, trained
 
 if TYPE_CHECKING:
     from firstguess import Measurement, Prediction
     from firstguess.data import Data
-    from firstguess_papers.library import Chart, Piece
 
 ROOM = 0.03  # of the standard deviation of G₀: the kernel is for infinite width
 NETWORKS = {
@@ -65,17 +63,18 @@ def _read_three_ways(c: Found, label: str, name: str) -> dict[str, Number]:
     text, x = NETWORKS[label], c.data[name]
     net = fg.Network.parse(text, classes=2)
 
-    def compute() -> dict[str, float]:
-        law: Any = fg.predict(net, data=x, draws=c.draws, seed=c.run.seed).guesses
-        return {"std": law.std(), "error": law.standard_error("std")}
-
-    kernel = c.run.piece({"kernel": text, "data": x.hash, "draws": c.draws}, compute, label=f"kernel, {label}")
+    kernel = c.run.keep(_by_kernel, label=f"kernel, {label}", network=net, x=x, draws=c.draws, seed=c.run.seed)
     return {
         "std": std(c[label, name]),
         "kernel": Number(kernel["std"], kernel["error"]),
         "closed_form": Number(fg.predict(net, inputs=fg.Inputs.of_data(x), points=c.n).guesses.std()),
         "random": Number(fg.predict(net, points=c.n).guesses.std()),
     }
+
+
+def _by_kernel(network: Network, x: Data, draws: int, seed: int) -> dict[str, float]:
+    law: Any = fg.predict(network, data=x, draws=draws, seed=seed).guesses
+    return {"std": law.std(), "error": law.standard_error("std")}
 
 
 def _judge_readings(c: Found) -> list[Entry]:
@@ -240,18 +239,19 @@ def _panel(c: Found, place: str, depth: int) -> Panel:
     fractions = np.concatenate([m.guesses.fractions for m in found])
     pooled = replace(found[0], guesses=fg.EmpiricalGuesses(fractions, c.n, c.run.seed))
 
-    def compute() -> dict[str, str]:
-        p = fg.predict(text, width=WIDTH, inputs=fg.Inputs(dimension=DIMENSION), points=c.n, seed=c.run.seed)
-        return {"prediction": json.dumps(replace(p, seconds=0.0).to_dict())}
-
     finite, why = None, ""
     try:
-        key = {"finite": text, "width": WIDTH, "dimension": DIMENSION, "points": c.n, "rules": 2}
-        kept = c.run.piece(key, compute, label=f"theory, {place}, {depth} layers")
-        finite = fg.Prediction.from_dict(json.loads(str(kept["prediction"])))
+        label = f"theory, {place}, {depth} layers"
+        kept = c.run.keep(_at_this_size, label=label, network=text, points=c.n, seed=c.run.seed)
+        finite = fg.Prediction.from_dict(json.loads(kept["prediction"]))
     except FirstguessError as error:
         why = str(error)
     return Panel(place, depth, pooled, fg.predict(text, points=c.n), finite, why)
+
+
+def _at_this_size(network: str, points: int, seed: int) -> dict[str, str]:
+    p = fg.predict(network, width=WIDTH, inputs=fg.Inputs(dimension=DIMENSION), points=points, seed=seed)
+    return {"prediction": json.dumps(replace(p, seconds=0.0).to_dict())}
 
 
 def _row(p: Panel) -> dict[str, Any]:
@@ -352,23 +352,15 @@ def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int, pa
     looks = list(_LOOKS)
     arm = trained(
         run, network, x, label=name, optimizer="gd", lr=lr, steps=looks, inits=inits, width=width, parts=parts
-    )  # fmt: skip
+    )
     steps = arm.reached("largest", LEVEL)
-    means: list[Array] = []
-    for part in range(parts):
-        seed = run.seed + SEEDS * part
-        key = {"starts": text, "data": x.hash, "width": width, "inits": inits} | ({"seed": seed} if part else {})
-        compute = partial(means_of, network, x, width, inits, seed)
-        means.append(np.asarray(run.piece(key, compute, label=f"starts of {name}")["means"], dtype=np.float64))
+    logits = np.concatenate([
+        starts(run, network, x.x, width, range(inits), label=name, seed=run.seed + SEEDS * part)
+        for part in range(parts)
+    ])  # fmt: skip
     spread = float(np.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0)))
-    known = steps_to(LEVEL, np.concatenate(means), spread, RATE)
+    known = steps_to(LEVEL, (logits[..., 1] - logits[..., 0]).mean(axis=1), spread, RATE)
     return Times(np.minimum(steps, float(looks[-1])), known, float(np.isfinite(steps).mean()))
-
-
-def means_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Piece:
-    """The mean over the data of f₁ − f₀, of every member before training."""
-    starts = starts_of(network, x.x, width, range(inits), seed)
-    return {"means": (starts[..., 1] - starts[..., 0]).mean(axis=1)}
 
 
 # -- Checks
@@ -425,31 +417,7 @@ def judged(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]]
 # -- Tables, figures
 
 
-def _time_row(name: str, times: Times) -> dict[str, Any]:
-    over = times.over
-    return {
-        "network": name, "measured": float(times.measured.mean()), "predicted": float(times.predicted.mean()),
-        "over": over, "reached": times.reached, "networks": len(times.measured),
-    }  # fmt: skip
-
-
-def _depth_row(phase: str, depth: int, tangent: Tangent) -> dict[str, Any]:
-    return {"phase": phase, "depth": depth, "time": scaled_time(tangent), "signal": tangent.signal / _WIDE}
-
-
-def charts(depths: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
-    """Times over depth, and the signal, in closed form."""
-    look: dict[str, Any] = {"by": "phase", "theory": "", "dodge": False, "width": 560, "height": 280}
-    return {
-        "depths": lines(
-            depths, "depth", "time", title="Time to absorb bias, over depth", y_domain=(0.0, 15.0),
-            y_title="ηλt to a largest share of 0.6 (median)", **look,
-        ),
-        "signal": lines(
-            depths, "depth", "signal", title="The signal, over depth", y_scale="log",
-            y_title="Derivative of the tangent kernel θ′/N (logarithmic)", **look,
-        ),
-    }  # fmt: skip
+_LOOK: dict[str, Any] = {"by": "phase", "theory": "", "dodge": False, "width": 560, "height": 280}
 
 
 def _times(c: Found) -> dict[str, Any]:
@@ -459,8 +427,10 @@ def _times(c: Found) -> dict[str, Any]:
         for name, text in list(CASES.items())[: c.known["cases"]]
     }
     tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
-    depths = [_depth_row(phase, depth, t) for phase, by in tangents.items()
-              for depth, t in zip(TANH_DEPTHS, by, strict=True)]  # fmt: skip
+    depths = [
+        {"phase": phase, "depth": depth, "time": scaled_time(t), "signal": t.signal / _WIDE}
+        for phase, by in tangents.items() for depth, t in zip(TANH_DEPTHS, by, strict=True)
+    ]  # fmt: skip
     return {"times": found, "tangents": tangents, "depths": depths}
 
 
@@ -474,8 +444,20 @@ absorption = measured(
     seconds=(6, 120),
     quantities=_times,
     judge=lambda c: judged(c.times, c.tangents),
-    tables=lambda c: {"times": [_time_row(name, times) for name, times in c.times.items()], "depths": c.depths},
-    charts=lambda c: charts(c.depths),
+    tables=lambda c: {"depths": c.depths, "times": [
+        {"network": name, "measured": float(t.measured.mean()), "predicted": float(t.predicted.mean()), "over": t.over,
+         "reached": t.reached, "networks": len(t.measured)} for name, t in c.times.items()
+    ]},
+    charts=lambda c: {
+        "depths": lines(
+            c.depths, "depth", "time", title="Time to absorb bias, over depth", y_domain=(0.0, 15.0),
+            y_title="ηλt to a largest share of 0.6 (median)", **_LOOK,
+        ),
+        "signal": lines(
+            c.depths, "depth", "signal", title="The signal, over depth", y_scale="log",
+            y_title="Derivative of the tangent kernel θ′/N (logarithmic)", **_LOOK,
+        ),
+    },
     holds={
         "depths": Holds("Ordered networks absorb bias in a time linear in depth", entries=(1,)),
         "signal": Holds("What vanishes in ordered networks is the signal", entries=(1,)),

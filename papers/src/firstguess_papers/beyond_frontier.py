@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +20,7 @@ from firstguess_papers.library import Curve, stand
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import mean
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import starts_of, trained
+from firstguess_papers.training_pieces import modes, starts_of, trained
 from firstguess_papers.training_speed import chosen
 
 if TYPE_CHECKING:
@@ -135,14 +134,10 @@ def pair(run: Run, name: str, case: Case, x: Data, inits: int, *, factor: bool =
     """Trained networks, and their prediction; `factor`: with the random factor that `trust` asks for."""
     looks = list(_NARROW_LOOKS if case.rate is None else _WIDE_LOOKS)
     how: dict[str, Any] = {"optimizer": "gd" if case.rate is None else "adam", "steps": looks, "width": case.width}
-    rate = {"network": case.network, "data": x.hash, "width": case.width}
-    how["lr"] = case.rate or GENTLE * float(run.piece({"rate": rate}, lambda: _overshoot(case, x))["rate"])
+    how["lr"] = case.rate or GENTLE * modes(run, case.network, x, case.width, label=f"rate of {name}")["overshoot"]
     arm = trained(run, Network.parse(case.network, classes=2), x, label=name, inits=inits, **how)
-    known = run.piece(
-        {"predict": rate, "lr": how["lr"], "looks": looks, "inits": inits, "factor": factor},
-        lambda: predicted(case, x, inits, run.seed, how, factor=factor),
-        label=f"prediction: {name}" + ("" if factor else ", without a factor"),
-    )
+    label = f"prediction: {name}" + ("" if factor else ", without a factor")
+    known = run.keep(predicted, label=label, case=case, x=x, inits=inits, seed=run.seed, how=how, factor=factor)
     return _paired(arm, known)
 
 
@@ -156,15 +151,8 @@ def _paired(arm: Arm, known: Mapping[str, Any]) -> Pair:
     return Pair(np.asarray(arm.steps, dtype=np.float64), real, found, str(known["trust"]))
 
 
-def _overshoot(case: Case, x: Data) -> Piece:
-
-    t = fg.predict_training(case.network, data=x, steps=[0, 1], width=case.width, draws=2, trust=False)
-    return {"rate": t.overshoot}
-
-
 def predicted(case: Case, x: Data, inits: int, seed: int, how: dict[str, Any], *, factor: bool) -> Piece:
     """Rows go through all networks, `FACTORS` times where each has a random factor of its own."""
-
     starts = starts_of(Network.parse(case.network, classes=2), x.x, case.width, range(inits), seed)
     if case.rate is None and factor:
         starts = np.tile(starts, (FACTORS, 1, 1))
@@ -363,9 +351,7 @@ Measured: TypeAlias = Mapping[str, tuple[Candidate, Numbers]]
 def _sampled(c: Found) -> dict[str, Any]:
     sizes = {"width": c.width, "dimension": c.width, "points": c.points, "inits": c.inits, "seed": c.run.seed}
     found = {
-        case.label: (case, numbers_of(c.run.piece(
-            {"network": str(case.network), **sizes}, partial(sampled, case.network, **sizes), label=case.label
-        )))
+        case.label: (case, numbers_of(c.run.keep(sampled, label=case.label, network=case.network, **sizes)))
         for case in cases()
     }  # fmt: skip
     return {"networks": found}

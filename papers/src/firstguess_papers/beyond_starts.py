@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ import firstguess as fg
 from firstguess import Inputs, Network
 from firstguess_papers.charts import Line, arms_chart, lines
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Array, Check, Number, check, claimed, each
+from firstguess_papers.judging import Array, Check, Number, average, check, claimed, each
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.training_pieces import Arm, trained
@@ -125,13 +124,10 @@ def _both(c: Found) -> dict[str, Any]:
 
     x, test = uneven(c.run.data("mnist:4-9"), c.rare, c.held, c.run.seed)
     images = c.run.data("cifar10", points=2 * c.points)
-    key = {"moved by": "ρ of the mean logits", "data": images.hash, "points": c.points, "inits": c.members}
     heads = {
-        name: moved_heads.numbers(c.run.piece(
-            {"model": name, **key}, partial(moved_heads.moved, make, images, c.members, c.run.seed),
-            label=f"moved head, {name}",
-        ))
-        for name, make in moved_heads.MODELS.items()
+        name: moved_heads.numbers(c.run.keep(
+            moved_heads.moved, label=f"moved head, {name}", kind=name, images=images, inits=c.members, seed=c.run.seed
+        )) for name in moved_heads.MODELS
     }  # fmt: skip
     return {"trainings": {o: _trained(c, o, x, test) for o in RATES}, "heads": heads}
 
@@ -283,7 +279,7 @@ class Kept:
     def at(self, what: str, step: int) -> Number:
         """Mean ± standard error over networks, at the look nearest to a step."""
         values = getattr(self, what)[:, int(np.abs(self.steps - step).argmin())]
-        return Number(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+        return average(values)
 
 
 def _prints(c: Found) -> dict[str, Any]:
@@ -293,13 +289,12 @@ def _prints(c: Found) -> dict[str, Any]:
     found: dict[str, Kept] = {}
     for name, decay in ((MLP, 0.0), (ADAM, 0.0), (ADAM, 1.0), (UNTIED, 0.0), (UNTIED, 1.0), (TIED, 0.0), (TIED, 1.0)):
         label, wd = name + (DECAYED if decay else ""), decay / (RATE * c.end)
-        if of_mlp := name in (MLP, ADAM):
+        given: dict[str, Any] = {"inits": c.inits, "seed": c.run.seed, "steps": steps, "decay": wd}
+        if name in (MLP, ADAM):
             rate = lazy["rate"] if name == MLP else 0
-            compute = partial(of_images, images, c.width, c.inits, c.run.seed, steps, rate, wd)
+            piece = c.run.keep(of_images, label=label, x=images, width=c.width, rate=rate, **given)
         else:
-            compute = partial(of_texts, texts, c.size, c.words, c.inits, c.run.seed, steps, name == TIED, wd)
-        key = {"arm": label, "data": (images if of_mlp else texts).hash}
-        piece = c.run.piece(key, compute, label=label)
+            piece = c.run.keep(of_texts, label=label, x=texts, width=c.size, tied=name == TIED, **given)
         found[label] = Kept(*(np.asarray(piece[k], dtype=np.float64) for k in Kept.__dataclass_fields__))
     return {"prints": found, "lazy": lazy, "rows": [
         {"what": words, "name": label, "step": int(step), "value": kept.at(what, int(step))}
@@ -358,7 +353,7 @@ def lazily(x: Data, width: int) -> Mapping[str, float]:
     return {"rate": rate, "largest": largest, "logits": logits}
 
 
-def of_images(x: Data, width: int, inits: int, seed: int, steps: int, rate: float, decay: float) -> Piece:
+def of_images(x: Data, *, width: int, inits: int, seed: int, steps: int, rate: float, decay: float) -> Piece:
     """MLPs on all points at every step: gradient descent at a rate, AdamW without one."""
     import torch
 
@@ -378,7 +373,7 @@ def of_images(x: Data, width: int, inits: int, seed: int, steps: int, rate: floa
     return trained_seeds(make, batches, points, inits, steps, rate, decay)
 
 
-def of_texts(x: Data, width: int, words: int, inits: int, seed: int, steps: int, tied: bool, decay: float) -> Piece:
+def of_texts(x: Data, *, width: int, inits: int, seed: int, steps: int, tied: bool, decay: float) -> Piece:
     """GPT-2 of two layers that predicts the next word, AdamW."""
     import torch
 
@@ -474,34 +469,31 @@ def kept(looks: list[int], seen: list[list[tuple[Array, Array, float, float]]]) 
 def judged(found: Mapping[str, Kept], lazy: Mapping[str, float], end: int) -> list[Entry]:
     """B10: absorbed or not without weight decay; the lazy prediction; what weight decay ends."""
     last = 3 * end
-    plain = [name for name in found if DECAYED not in name]
-    decayed = [name for name in found if DECAYED in name]
-    gone = [check(f"{n}, mean logits", found[n].at("logits", last), below=GONE) for n in plain]
-    stays = [check(f"{n}, hidden direction", found[n].at("direction", last), above=STAYS) for n in plain]
-    seeds = [check(f"{n}, another seed", found[n].at("other", last), near=0.0, room=OTHERS) for n in plain]
+    plain, decayed = ([name for name in found if (DECAYED in name) == own] for own in (False, True))
     ranks = "; ".join(f"Kendall's τ, {n}: {found[n].at('ranks', last)}" for n in found)
-    theory = "the tangent kernel"
-    lazily = [
-        check("largest share", found[MLP].at("largest", EARLY), near=lazy["largest"], room=LAZY, than=theory),
-        check("mean logits", found[MLP].at("logits", EARLY), near=lazy["logits"], room=ALIKE, than=theory),
-        check("hidden direction", found[MLP].at("direction", EARLY), near=1.0, room=LAZY, than="its limit"),
-    ]
-    when = (end, last)
-    falls = [math.exp(-step / end) for step in when]
-    left = [
-        check(
-            n, [found[n].at("weights", s) for s in when], near=[Number(v) for v in falls], room=LEFT, than="exp(-tηw)"
-        )
-        for n in decayed
-    ]
-    ends = [check(n, found[n].at("direction", last), below=ENDED) for n in decayed]
+    theory, when = "the tangent kernel", (end, last)
     said = [f"{n}: logits {found[n].at('logits', last)}, direction {found[n].at('direction', last)}" for n in plain]
     return [
         claimed(
-            "B10", f"correlations with the start at step {last}", [*gone, *stays, *seeds], also=ranks,
-            headline="; ".join(said),
+            "B10", f"correlations with the start at step {last}",
+            [*(check(f"{n}, mean logits", found[n].at("logits", last), below=GONE) for n in plain),
+             *(check(f"{n}, hidden direction", found[n].at("direction", last), above=STAYS) for n in plain),
+             *(check(f"{n}, another seed", found[n].at("other", last), near=0.0, room=OTHERS) for n in plain)],
+            also=ranks, headline="; ".join(said),
         ),
-        claimed("B10", f"the lazy prediction for gradient descent at step {EARLY}", lazily),
-        claimed("B10", f"weight decay w leaves of the start in the weights, at steps {end} and {last}", left),
-        claimed("B10", f"weight decay w ends the hidden direction after 3/(ηw) = {last} steps: correlation", ends),
+        claimed(
+            "B10", f"the lazy prediction for gradient descent at step {EARLY}",
+            [check("largest share", found[MLP].at("largest", EARLY), near=lazy["largest"], room=LAZY, than=theory),
+             check("mean logits", found[MLP].at("logits", EARLY), near=lazy["logits"], room=ALIKE, than=theory),
+             check("hidden direction", found[MLP].at("direction", EARLY), near=1.0, room=LAZY, than="its limit")],
+        ),
+        claimed(
+            "B10", f"weight decay w leaves of the start in the weights, at steps {end} and {last}",
+            [check(n, [found[n].at("weights", s) for s in when], near=[Number(math.exp(-s / end)) for s in when],
+                   room=LEFT, than="exp(-tηw)") for n in decayed],
+        ),
+        claimed(
+            "B10", f"weight decay w ends the hidden direction after 3/(ηw) = {last} steps: correlation",
+            [check(n, found[n].at("direction", last), below=ENDED) for n in decayed],
+        ),
     ]  # fmt: skip

@@ -6,9 +6,8 @@ tokens (theory.md §9) and by networks drawn block by block; and by what a tied 
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 CLASSES = 10
 _HEADS = 16  # classifiers that are drawn on one network: its average largest share
 _DRAWS = 40_000  # of the predicted law: 0.001 on a largest share
+Progress: TypeAlias = Callable[[int, int], object]
 ReadOut = Literal["token", "mean", "first", "last"]  # "token": any one, if none is special
 
 
@@ -48,8 +48,6 @@ class Design:
 
     def network(self, depth: int, width: int) -> Network:
         """Without a read-out; after blocks that do not end in a norm there is one more."""
-        from firstguess import Network
-
         hidden = f"dense(width={2 * (8 * width // 3)}) > gated(silu)" if self.gated else f"dense(width={4 * width})"
         mlp = f"{hidden} > dense" if self.gated else f"{hidden} > gelu > dense"
         if self.place == "after":
@@ -57,7 +55,7 @@ class Design:
         else:
             block = f"residual[{self.norm} > attention(4)] > residual[{self.norm} > {mlp}]"
         end = f" > {self.norm}" if self.place == "before" else ""
-        return Network.parse(f"embed(1, width={width}) > {depth} x [{block}]{end}", classes=CLASSES)
+        return fg.Network.parse(f"embed(1, width={width}) > {depth} x [{block}]{end}", classes=CLASSES)
 
     def ends(self, blocks: int) -> int:
         """The number of layers up to the end of block `blocks`, the embedding with them."""
@@ -132,64 +130,39 @@ def gamma_ratio(one: Drawn, other: Drawn, index: int = -1) -> Number:
     return Number(value(np.ones(n, dtype=bool)), float(np.sqrt((n - 1) * left_out.var())))
 
 
-def drawn(
-    run: Run,
-    name: str,
-    network: Network,
-    x: NDArray[Any],
-    *,
-    width: int,
-    inits: int,
-    read_outs: Sequence[ReadOut] = ("token",),
-    behind: Sequence[int] = (),
-    normed: bool = False,
-) -> Drawn:
-    """Networks behind as many layers as `behind` says (and their last norm, if `normed`), or behind all of them.
-
-    Columns are by place, and at each by read-out.
-    """
-
-    def compute() -> dict[str, Any]:
-        import torch
-
-        from firstguess import Network
-        from firstguess_papers.library import build
-
-        whole = Network((*network.layers, *Network.parse("pool_tokens(mean) > dense").layers), CLASSES)
-        marks = list(behind) or [len(network.layers)]
-        found = np.empty((3, inits, len(marks), len(read_outs)))
-        data = torch.from_numpy(x)
-        for member in range(inits):
-            heads = np.random.default_rng((run.seed, member, 0x4EAD)).standard_normal((_HEADS, CLASSES, width))
-            modules = list(build(whole, x, width=width, seed=run.seed, member=member))[:-2]
-            y = data
-            for index, module in enumerate(modules, start=1):
-                with torch.inference_mode():
-                    y = module(y)
-                    if index not in marks:
-                        continue
-                    nodes = (modules[-1](y) if normed else y).numpy().astype(np.float64)
-                for column, read_out in enumerate(read_outs):
-                    numbers = *pair_sums(nodes, read_out), _share(nodes, read_out, heads)
-                    found[:, member, marks.index(index), column] = numbers
-            run.progress(name, member + 1, inits)
-        c, s, share = found.reshape(3, inits, -1)
-        return {"c": c, "s": s, "share": share}
-
-    key = {
-        "tokens": str(network),
-        "data": _hash(x),
-        "width": width,
-        "inits": inits,
-        "read": list(read_outs),
-        "behind": list(behind),
-    }
-    piece = run.piece(key, compute, label=name)
-    return Drawn(*(np.asarray(piece[part]).reshape(inits, -1) for part in ("c", "s", "share")))
+def drawn(run: Run, name: str, network: Network, x: NDArray[Any], **given: Any) -> Drawn:
+    """Networks as `_drawn` draws them; columns are by place, and at each by read-out."""
+    piece = run.keep(_drawn, label=name, network=network, x=x, seed=run.seed, **given)
+    return Drawn(*(piece[part] for part in ("c", "s", "share")))
 
 
-def _hash(x: NDArray[Any]) -> str:
-    return hashlib.sha256(repr(x.shape).encode() + np.ascontiguousarray(x).tobytes()).hexdigest()[:16]
+def _drawn(
+    network: Network, x: NDArray[Any], *, width: int, inits: int, seed: int, read_outs: Sequence[ReadOut] = ("token",),
+    behind: Sequence[int] = (), normed: bool = False, progress: Progress = lambda done, total: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Networks read after as many layers as `behind` says (and their last norm, if `normed`), or after all of them."""
+    import torch
+
+    from firstguess_papers.library import build
+
+    whole = fg.Network((*network.layers, *fg.Network.parse("pool_tokens(mean) > dense").layers), CLASSES)
+    marks = list(behind) or [len(network.layers)]
+    found = np.empty((3, inits, len(marks), len(read_outs)))
+    for member in range(inits):
+        heads = np.random.default_rng((seed, member, 0x4EAD)).standard_normal((_HEADS, CLASSES, width))
+        modules = list(build(whole, x, width=width, seed=seed, member=member))[:-2]
+        y = torch.from_numpy(x)
+        for index, module in enumerate(modules, start=1):
+            with torch.inference_mode():
+                y = module(y)
+                if index not in marks:
+                    continue
+                nodes = (modules[-1](y) if normed else y).numpy().astype(np.float64)
+            for column, read_out in enumerate(read_outs):
+                numbers = *pair_sums(nodes, read_out), _share(nodes, read_out, heads)
+                found[:, member, marks.index(index), column] = numbers
+        progress(member + 1, inits)
+    return dict(zip(("c", "s", "share"), found.reshape(3, inits, -1), strict=True))
 
 
 def _share(nodes: Array, read_out: ReadOut, heads: Array) -> float:
@@ -203,17 +176,17 @@ def predicted(
     run: Run, name: str, network: Network, x: NDArray[Any], *, width: int, read_out: ReadOut = "token"
 ) -> tuple[float, float]:
     """γ of a read-out and the average largest share, by the covariances of tokens: theory.md (20)-(28)."""
+    given: dict[str, Any] = {"network": network, "x": x, "width": width, "read_out": read_out}
+    piece = run.keep(_by_covariances, label=f"{name}, predicted", **given)
+    return piece["gamma"], piece["share"]
 
-    def compute() -> dict[str, float]:
-        from firstguess_papers.library import draw_guesses, token_covariances
 
-        c, s, k = covariance_of(token_covariances(network, x, width=width).k, len(x), read_out)
-        law = draw_guesses(k, CLASSES, draws=_DRAWS)
-        return {"gamma": c / (s - c), "share": float(law.fractions.max(axis=1).mean())}
+def _by_covariances(network: Network, x: NDArray[Any], width: int, read_out: ReadOut) -> dict[str, float]:
+    from firstguess_papers.library import draw_guesses, token_covariances
 
-    key = {"covariances": str(network), "data": _hash(x), "width": width, "read": read_out}
-    piece = run.piece(key, compute, label=f"{name}, predicted")
-    return float(piece["gamma"]), float(piece["share"])
+    c, s, k = covariance_of(token_covariances(network, x, width=width).k, len(x), read_out)
+    law = draw_guesses(k, CLASSES, draws=_DRAWS)
+    return {"gamma": c / (s - c), "share": float(law.fractions.max(axis=1).mean())}
 
 
 LIKE, FLOOR, PREDICTED = 0.05, 0.05, 0.1  # LN/RMS, γ where 0 is predicted (D = 256), and measured/predicted: rooms
@@ -490,7 +463,11 @@ def _own_guesses(c: Found) -> dict[str, Any]:
     from firstguess_papers.library import own_guess_chance
 
     ids = np.random.default_rng((c.run.seed, 0x0)).permutation(c.vocabulary)[: c.tokens].reshape(8, -1)
-    found = [(part, *_own(c.run, part, ids, c.width, c.vocabulary, c.inits)) for part in PARTS]
+    found: list[tuple[float, Number, Number]] = []
+    for part in PARTS:
+        piece = c.run.keep(_own, label=f"{100 * part:.0f} % shared", network=own_network(part, c.width, c.vocabulary),
+                           ids=ids, width=c.width, inits=c.inits, seed=c.run.seed)  # fmt: skip
+        found.append((part, ratio(piece["c"], piece["s"] - piece["c"]), mean(piece["hits"])))
     chance = own_guess_chance(_SHIFT, c.vocabulary)
     rows = [{"shared": part, "gamma": gamma, "own": hits, "predicted": chance} for part, gamma, hits in found]
     return {"found": found, "chance": chance, "lines": rows}
@@ -529,32 +506,26 @@ def own_network(part: float, width: int, vocabulary: int) -> Network:
     return fg.Network.parse(f"{text}layernorm > unembed(tied)", classes=vocabulary)
 
 
-def _own(run: Run, part: float, ids: Any, width: int, vocabulary: int, inits: int) -> tuple[Number, Number]:
-    """γ over pairs of tokens before the head, and the share of tokens that guess themselves."""
-    net = own_network(part, width, vocabulary)
-    name = f"{100 * part:.0f} % shared"
+def _own(
+    network: Network, ids: Any, width: int, inits: int, seed: int, progress: Progress = lambda done, total: None
+) -> dict[str, Any]:
+    """C and S over pairs of tokens before the head, and the share of tokens that guess themselves."""
+    import torch
 
-    def compute() -> dict[str, Any]:
-        import torch
+    from firstguess_papers.library import build
 
-        from firstguess_papers.library import build
-
-        hits, c, s = np.empty(inits), np.empty(inits), np.empty(inits)
-        data = torch.from_numpy(ids)
-        for member in range(inits):
-            with torch.inference_mode():
-                y = data
-                for module in (modules := list(build(net, ids, width=width, seed=run.seed, member=member)))[:-1]:
-                    y = module(y)
-                nodes = y.numpy().astype(np.float64).reshape(-1, width)
-                guesses = modules[-1](y).argmax(dim=-1)
-            hits[member] = float((guesses == data).double().mean())
-            n = len(nodes)
-            s[member] = (nodes**2).mean()
-            c[member] = ((nodes.sum(axis=0) ** 2).sum() / width - n * s[member]) / (n * (n - 1))
-            run.progress(name, member + 1, inits)
-        return {"hits": hits, "c": c, "s": s}
-
-    key = {"own": str(net), "tokens": ids.size, "width": width, "inits": inits}
-    piece = {k: np.asarray(v) for k, v in run.piece(key, compute, label=name).items()}
-    return ratio(piece["c"], piece["s"] - piece["c"]), mean(piece["hits"])
+    hits, c, s = np.empty(inits), np.empty(inits), np.empty(inits)
+    data = torch.from_numpy(ids)
+    for member in range(inits):
+        with torch.inference_mode():
+            *body, head = build(network, ids, width=width, seed=seed, member=member)
+            y = data
+            for module in body:
+                y = module(y)
+            hits[member] = float((head(y).argmax(dim=-1) == data).double().mean())
+        nodes = y.numpy().astype(np.float64).reshape(-1, width)
+        n = len(nodes)
+        s[member] = (nodes**2).mean()
+        c[member] = ((nodes.sum(axis=0) ** 2).sum() / width - n * s[member]) / (n * (n - 1))
+        progress(member + 1, inits)
+    return {"hits": hits, "c": c, "s": s}

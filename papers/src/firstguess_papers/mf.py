@@ -7,7 +7,7 @@ scaled: settings are compared on equal draws, and a layer's weights are drawn on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from firstguess import figures
 from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Deciding, Found, measured
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import predicted as known_training
 
@@ -53,15 +53,13 @@ def mf_settings() -> list[Setting]:
     >>> [f"{s.name}: {s.weight_var:.2f}" for s in mf_settings()][3:6]
     ['tanh, ordered: 1.59', 'tanh, edge: 1.99', 'tanh, biased chaos: 2.48']
     """
-    from firstguess import edge_of_chaos
-
     found: list[Setting] = []
     named = {
         "relu": {"ReLU, ordered": 0.75, "ReLU, edge": 1.0, "ReLU, chaotic": 1.25},
         "tanh": {"tanh, ordered": 0.8, "tanh, edge": 1.0, "tanh, biased chaos": 1.25, "tanh, neutral chaos": 2.5},
     }
     for phi, multiples in named.items():
-        edge = edge_of_chaos(phi, bias_var=BIAS_VAR)
+        edge = fg.edge_of_chaos(phi, bias_var=BIAS_VAR)
         found += [Setting(name, phi, round(times * edge, 6), BIAS_VAR) for name, times in multiples.items()]
     return found
 
@@ -141,22 +139,16 @@ def stored(
     run: Run, settings: Sequence[Setting], *, width: int, depth: int, members: int, chunk: int, **options: int | None
 ) -> Array:
     """`simulate`, kept in pieces of `chunk` members."""
-    found: list[Array] = []
-    for start in range(0, members, chunk):
-        part = range(start, min(start + chunk, members))
-        texts = [s.text(depth) for s in settings]
-        key = {"simulate": texts, "width": width, "from": part.start, "to": part.stop, **options}
-        label = f"width {width}, networks {part.start + 1} to {part.stop}"
-        given = {name: value for name, value in options.items() if value is not None}
-        piece = run.piece(
-            key,
-            lambda part=part, given=given: {
-                "stats": simulate(settings, width=width, depth=depth, members=part, seed=run.seed, **given)
-            },
-            label=label,
-        )
-        found.append(np.asarray(piece["stats"]))
-    return np.concatenate(found)
+    given: dict[str, Any] = {"settings": settings, "width": width, "depth": depth, "seed": run.seed, **options}
+    parts = [range(start, min(start + chunk, members)) for start in range(0, members, chunk)]
+    return np.concatenate([
+        run.keep(_simulated, label=f"width {width}, networks {part.start + 1} to {part.stop}", members=part, **given)
+        ["stats"] for part in parts
+    ])  # fmt: skip
+
+
+def _simulated(**given: Any) -> dict[str, Any]:
+    return {"stats": simulate(**given)}
 
 
 def sampled(c: Found, settings: Sequence[Setting], depth: int, **options: int | None) -> Array:
@@ -221,23 +213,13 @@ def _theorem31(c: Found) -> dict[str, Any]:
                 | {"q": average(rest[:, k]), "c_theory": float(theory.correlation[k]), "q_theory": float(theory.q[k])}
                 for k in range(first, s.shape[1], 12)
             ]
-    return {"apart": apart, "rows": rows, "shown": shown}
-
-
-def _judge_theorem31(c: Found) -> Entry:
-    at = [f"{row['setting']}, hidden layers: {row['hidden_layers']}" for row in c.rows]
-    names = {"q_aa": "q_aa/(σ_μ²+σ_y²) − 1", "q_ab": "(q_ab − σ_μ²)/(σ_μ²+σ_y²)", "c": "c − γ/(1+γ)"}
-    return claimed(
-        "M1", f"both orders of averaging, at {', '.join(map(str, LOOKED_AT))} hidden layers in seven settings",
-        [check(text, c.apart[name], near=0.0, room=0.03, at=at) for name, text in names.items()],
-        within=[check("γ/(1+γ) less its closed form", c.apart["theory"], near=0.0, room=0.05, at=at)],
-        limit=f"the two averages agree, but at width {c.width:,} not everywhere with the wide limit",
-    )  # fmt: skip
+    at = [f"{row['setting']}, hidden layers: {row['hidden_layers']}" for row in rows]
+    return {"apart": apart, "rows": rows, "shown": shown, "at": at}
 
 
 _LOOK: dict[str, Any] = {"panel": "setting", "columns": 4, "width": 250, "height": 200, "dodge": False}
 theorem31 = measured(
-    "mf/theorem3.1", "Two theories, one set of numbers", "MF Theorem 3.1", claims=("M1",),
+    "mf/theorem3.1", "Two theories, one set of numbers", "MF Theorem 3.1",
     about="100 hidden layers of {width} (MF: 10 000), ReLU at 0.75, 1, 1.25 and tanh at 0.8, 1, 1.25, 2.5 times the "
     "critical weight variance, bias variance 0.1; blobs in 1000 dimensions; {members} networks, 32 points and 16 "
     "other pairs each.",
@@ -245,7 +227,14 @@ theorem31 = measured(
     full=dict(width=1000, members=64, chunk=4),
     seconds=(11, 100),
     quantities=_theorem31,
-    judge=lambda c: [_judge_theorem31(c)],
+    tests=[Deciding(
+        "M1", f"both orders of averaging, at {', '.join(map(str, LOOKED_AT))} hidden layers in seven settings",
+        lambda c: [check(text, c.apart[name], near=0.0, room=0.03, at=c.at) for name, text in (
+            ("q_aa", "q_aa/(σ_μ²+σ_y²) − 1"), ("q_ab", "(q_ab − σ_μ²)/(σ_μ²+σ_y²)"), ("c", "c − γ/(1+γ)"),
+        )],
+        within=lambda c: [check("γ/(1+γ) less its closed form", c.apart["theory"], near=0.0, room=0.05, at=c.at)],
+        limit="the two averages agree, but at width {width:,} not everywhere with the wide limit",
+    )],
     tables=lambda c: {"averages": c.rows},
     charts=lambda c: {
         "correlation": lines(
@@ -270,6 +259,18 @@ theorem31 = measured(
         "network.",
     ],
 )  # fmt: skip
+
+
+EDGES = np.linspace(0.0, 2.4, 33)  # of histograms of one network's signal over the mean
+
+
+def by_panel(laws: Mapping[tuple[str, str], tuple[Number, float]], widest: int) -> dict[str, list[figures.Series]]:
+    """Lines of power laws from width 100 on, by (panel, name)."""
+    ends = [100.0, float(widest)]
+    found: dict[str, list[figures.Series]] = {panel: [] for panel, _ in laws}
+    for (panel, name), (exponent, factor) in laws.items():
+        found[panel].append(predicted(name, ends, [factor * w**exponent.value for w in ends]))
+    return found
 
 
 def _fig2(c: Found) -> dict[str, Any]:
@@ -298,46 +299,36 @@ def _fig2(c: Found) -> dict[str, Any]:
     return {"rows": rows, "laws": laws, "signals": signals}
 
 
-def _charts_fig2(c: Found) -> dict[str, Any]:
-    ends, edges = [100.0, float(max(c.inits))], np.linspace(0.0, 2.4, 33)
-    also: dict[str, list[fg.figures.Series]] = {}
-    for (name, panel), (exponent, factor) in c.laws.items():
-        also.setdefault(panel, []).append(predicted(name, ends, [factor * w**exponent.value for w in ends]))
-    hists = [
-        fg.figures.Panel(f"{name}, width {width:,}", edges,
-                         np.histogram(q / q.mean(), edges)[0] / len(q) / np.diff(edges),
-                         note=f"standard deviation {_relative(q, q)}")
-        for (name, width), q in c.signals.items()
-    ]  # fmt: skip
-    return {
-        "concentration": lines(
-            [row | {"panel": f"{row['quantity']}, {row['hidden_layers']} hidden layers"} for row in c.rows], "width",
-            "relative_std", by="setting", panel="panel", also=also, x_scale="log", y_scale="log", dodge=False,
-            title="How much signals depend on the draw of the weights, by width (lines: power laws)",
-            y_title="Relative standard deviation over networks",
-        ),
-        "laws": figures.panels_chart(
-            hists, title="One network's signal size over its ensemble mean, by width",
-            subtitle=["Bars: q_aa of two inputs after 10 hidden layers, one number per network."],
-            percent=False, x_title="q_aa / ensemble mean",
-        ),
-    }  # fmt: skip
-
-
 fig2 = measured(
-    "mf/fig2", "Signals concentrate as networks get wider", "MF Fig 2", claims=("M1",),
+    "mf/fig2", "Signals concentrate as networks get wider", "MF Fig 2",
     about="{depths} hidden layers (our depth); ReLU at its edge, tanh at its edge and in neutral chaos, bias variance "
     "0.1; orthogonal inputs; networks by width: {inits}.",
     quick=dict(depths=(10,), inits={30: 400, 100: 600, 300: 400, 1000: 100}),
     full=dict(depths=(10, 30), inits={30: 1000, 100: 1000, 300: 400, 1000: 120, 3000: 40}),
     seconds=(8, 70),
     quantities=_fig2,
-    judge=lambda c: [claimed(
+    tests=[Deciding(
         "M1", "standard deviation over networks of q of two inputs, by the mean q_aa: its power of width from 100 on",
-        [check(f"{name}, {panel}", exponent, near=-0.5, room=0.1) for (name, panel), (exponent, _) in c.laws.items()],
+        lambda c: [check(f"{name}, {panel}", law[0], near=-0.5, room=0.1) for (name, panel), law in c.laws.items()],
     )],
     tables=lambda c: {"concentration": c.rows},
-    charts=_charts_fig2,
+    charts=lambda c: {
+        "concentration": lines(
+            [row | {"panel": f"{row['quantity']}, {row['hidden_layers']} hidden layers"} for row in c.rows], "width",
+            "relative_std", by="setting", panel="panel", x_scale="log", y_scale="log", dodge=False,
+            also=by_panel({(panel, name): law for (name, panel), law in c.laws.items()}, max(c.inits)),
+            title="How much signals depend on the draw of the weights, by width (lines: power laws)",
+            y_title="Relative standard deviation over networks",
+        ),
+        "laws": figures.panels_chart(
+            [figures.Panel(f"{name}, width {width:,}", EDGES,
+                           np.histogram(q / q.mean(), EDGES)[0] / len(q) / np.diff(EDGES),
+                           note=f"standard deviation {_relative(q, q)}") for (name, width), q in c.signals.items()],
+            title="One network's signal size over its ensemble mean, by width",
+            subtitle=["Bars: q_aa of two inputs after 10 hidden layers, one number per network."],
+            percent=False, x_title="q_aa / ensemble mean",
+        ),
+    },
     holds={
         "concentration": "The wider the network, the less its signals depend on the draw of its weights",
         "laws": "One network's signal size over its ensemble mean: its distribution narrows with width",
@@ -432,15 +423,12 @@ def _charts_width(c: Found) -> dict[str, Any]:
         for row in rows for off in [row["ensemble"]]
         if abs(off.value) > 2 * off.error  # else it is not told from theory
     ]  # fmt: skip
-    ends = [100.0, float(max(c.inits))]
-    also: dict[str, list[fg.figures.Series]] = {}
-    for (name, hidden), (exponent, factor) in c.laws.items():
-        line = predicted(f"{name}: {_ONE}", ends, [factor * w**exponent.value for w in ends])
-        also.setdefault(_layers(hidden, "hidden "), []).append(line)
+    laws = {(_layers(hidden, "hidden "), f"{name}: {_ONE}"): law for (name, hidden), law in c.laws.items()}
     look: dict[str, Any] = {"panel": "panel", "x_scale": "log", "y_scale": "log", "dodge": False, "width": 330}
     return {
         "widths": lines(
-            far, "width", also=also, y_title="Relative distance of γ from its closed form", y_domain=(0.01, 2.0),
+            far, "width", also=by_panel(laws, max(c.inits)), y_domain=(0.01, 2.0),
+            y_title="Relative distance of γ from its closed form",
             title="How far one network, and an ensemble, stray from theory by width (lines: power laws)", **look,
         ),
         "cosines": lines(
@@ -478,15 +466,15 @@ def apart(run: Run, text: str, width: int, known: float) -> float:
     Its mean e and variance v over networks are those of theory.md §12; one more dense layer makes the nodes that the
     cosine is read off a hidden layer of this width.
     """
+    label = f"theory at width {width}, {text}"
+    size = run.keep(_cosine, label=label, text=f"{text} > dense", width=width, seed=run.seed)
+    return math.sqrt(size["variance"] + (size["mean"] - known) ** 2)
 
-    def compute() -> dict[str, Any]:
 
-        size = fg.predict(f"{text} > dense", width=width, seed=run.seed).finite_size
-        assert size is not None
-        return {"square": size.overlap_variance + (size.overlap - known) ** 2}
-
-    kept = run.piece({"finite": text, "width": width}, compute, label=f"theory at width {width}, {text}")
-    return math.sqrt(float(kept["square"]))
+def _cosine(text: str, width: int, seed: int) -> dict[str, float]:
+    size = fg.predict(text, width=width, seed=seed).finite_size
+    assert size is not None
+    return {"mean": size.overlap, "variance": size.overlap_variance}
 
 
 def _rms(values: Array) -> Number:

@@ -17,7 +17,7 @@ from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import limits, text_of
 from firstguess_papers.mf_training import BATCH, EDGE, PHASES
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import MEMBERS, Arm, predicted, starts_of, trained
+from firstguess_papers.training_pieces import MEMBERS, Arm, predicted, starts, trained
 from firstguess_papers.training_speed import (
     SAME_SCORE,
     balanced,
@@ -123,23 +123,13 @@ def _ranks(
     text = text_of(name, depth)
     rate = times * limits(run, text, x, options["width"], name)[0]
     arm = trained(run, text, x, label=label, test=held, inits=inits, lr=rate, **options)
-    own = starts(run, text, np.concatenate([x.x, held.x]), int(x.classes or 2), range(inits), options["width"], name)
+    network, both = Network.parse(text, classes=int(x.classes or 2)), np.concatenate([x.x, held.x])
+    own = starts(run, network, both, options["width"], range(inits), label=name, seed=run.seed)
     known = predicted(run, text, x, label=label, test=held, lr=rate, start=own, **options)
     shares = arm.shares[:, 0]
     return Ranks(
         label, arm.steps.astype(float), by_step(arm, shares), arm.reached("largest", arm.level), by_step(known, shares)
     )
-
-
-def starts(run: Run, text: str, x: Any, classes: int, members: range, width: int, label: str) -> Array:
-    """(members, points, classes): logits before training of the members that `fg.train` trains."""
-
-    def compute() -> dict[str, Any]:
-        return {"logits": starts_of(Network.parse(text, classes=classes), x, width, members, run.seed)}
-
-    key = {"starts": text, "members": [members.start, members.stop], "width": width, "classes": classes}
-    key |= {"data": float(np.abs(x, dtype=np.float64).sum()), "points": len(x)}
-    return np.asarray(run.piece(key, compute, label=f"starts of {label}")["logits"])
 
 
 def judged_ranks(ranks: list[Ranks]) -> Entry:
@@ -262,28 +252,18 @@ class Pulls:
 def _pulls(run: Run, name: str, x: Data, *, depth: int, width: int, steps: int, many: int, few: int) -> Pulls:
     from firstguess_papers.models import EQUAL, PLAIN, follow
 
-    text = text_of(name, depth)
+    text, looks = text_of(name, depth), looked_at(steps)
     rate = _RATE * limits(run, text, x, width, name)[0]
-    looks = looked_at(steps)
-    assert x.y is not None
-    y = np.asarray(x.y, dtype=np.int64)
+    given: dict[str, Any] = {"network": text, "x": x.x, "y": x.y, "width": width, "lr": rate, "looks": looks.tolist()}
 
     def part(how: str, members: range) -> dict[str, Any]:
-        def compute() -> dict[str, Any]:
-            norms, shares, right = follow(
-                text, x.x, y, members=members, width=width, lr=rate, looks=looks.tolist(), seed=run.seed, how=how,
-                progress=lambda done, total: run.progress(f"gradients of {name}", done, total),
-            )  # fmt: skip
-            return {"norms": norms, "shares": shares, "right": right}
-
-        key = {"pulls": text, "how": how, "members": [members.start, members.stop], "width": width, "lr": rate}
         label = f"gradients of {name}, {how}, {members.start + 1} to {members.stop}"
-        return run.piece(key | {"steps": steps, "data": x.hash}, compute, label=label)
+        return run.keep(follow, label=label, how=how, members=members, seed=run.seed, **given)
 
     found = [part(PLAIN, range(a, min(a + _CHUNK, many))) for a in range(0, many, _CHUNK)]
     norms, shares, right = (np.concatenate([p[k] for p in found]) for k in ("norms", "shares", "right"))
-    evened = np.asarray(part(EQUAL, range(few))["right"])
-    own = starts(run, text, x.x, 2, range(many), width, name)
+    evened = part(EQUAL, range(few))["right"]
+    own = starts(run, Network.parse(text, classes=2), x.x, width, range(many), label=name, seed=run.seed)
     known = predicted(
         run, text, x, label=f"{name}, two classes", lr=rate, steps=steps, width=width, optimizer="gd", start=own
     ).draws["accuracy"]
@@ -387,7 +367,7 @@ class Search:
     early: Array
     end: Array
     rates: tuple[float, ...]
-    known: tuple[Number | None, ...] = ()  # held-out accuracy predicted at each rate
+    known: tuple[Number | None, ...] = (None,) * len(TIMES)  # held-out accuracy predicted at each rate
 
     def good(self, best: float) -> Array:
         """How many rates end within 0.05 of the best, of every network."""
@@ -410,27 +390,25 @@ def _searches(
     batch = part_of(x, np.arange(min(BATCH, x.n)))
     unit = limits(run, texts[EDGE], batch, width, f"{phi}, edge")[0]
     early = max(1, round(_PICKED * steps))
-    looks = [0, early, steps]
     found: dict[str, Search] = {}
     for phase, text in texts.items():
-        first: list[Array] = []
-        last: list[Array] = []
+        arms: list[Arm] = []
         known: list[Number | None] = []
         for times in TIMES:
             options: dict[str, Any] = {
-                "test": held, "lr": times * unit, "steps": looks, "optimizer": "sgd", "batch": BATCH, "width": width,
+                "test": held, "lr": times * unit, "steps": [0, early, steps], "optimizer": "sgd", "batch": BATCH,
+                "width": width,
             }  # fmt: skip
             label = f"{phi}, {phase}, {times:g} × overshoot"
-            arm = trained(run, text, x, label=label, inits=10, parts=parts, **options)
-            first.append(scores(arm, "accuracy", early))
-            last.append(scores(arm, "test accuracy"))
+            arms.append(trained(run, text, x, label=label, inits=10, parts=parts, **options))
             try:
                 guess = predicted(run, text, x, label=label, draws=_DRAWS, trust=False, **options)
                 known.append(number(scores(guess, "test accuracy")))
             except FirstguessError:
                 known.append(None)  # beyond the rates that have a prediction
-        rates = tuple(times * unit for times in TIMES)
-        found[phase] = Search(np.stack(first, axis=1), np.stack(last, axis=1), rates, tuple(known))
+        first = np.stack([scores(arm, "accuracy", early) for arm in arms], axis=1)
+        last = np.stack([scores(arm, "test accuracy") for arm in arms], axis=1)
+        found[phase] = Search(first, last, tuple(times * unit for times in TIMES), tuple(known))
     return found
 
 
@@ -460,17 +438,14 @@ def judged_search(found: dict[str, dict[str, Search]]) -> Entry:
 
 
 def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for phase, s in searches.items():
-        for k, times in enumerate(TIMES):
-            end, early, known = number(s.end[:, k]), number(s.early[:, k]), s.known[k] if s.known else None
-            rows.append(
-                {"activation": phi, "phase": phase, "times_overshoot": times, "rate": s.rates[k]}
-                | {"test_accuracy": end.value, "test_error": end.error}
-                | {"early_accuracy": early.value, "early_error": early.error}
-                | {"predicted": None if known is None else known.value}
-            )
-    return rows
+    return [
+        {"activation": phi, "phase": phase, "times_overshoot": times, "rate": rate}
+        | {"test_accuracy": end.value, "test_error": end.error, "early_accuracy": early.value}
+        | {"early_error": early.error, "predicted": None if known is None else known.value}
+        for phase, s in searches.items()
+        for k, (times, rate, known) in enumerate(zip(TIMES, s.rates, s.known, strict=True))
+        for end, early in [(number(s.end[:, k]), number(s.early[:, k]))]
+    ]
 
 
 def _all_searches(c: Found) -> dict[str, Any]:

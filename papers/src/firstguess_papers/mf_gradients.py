@@ -34,23 +34,17 @@ def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: 
 
     Levels are the paper's: means over a dense layer's nodes, where ours are sums.
     """
-    from firstguess import Gradients
+    given: dict[str, Any] = {"text": text, "data": data, "seed": run.seed, **options}
+    piece = run.keep(_gradients_of, label=f"gradients of {label}", **given)
+    return fg.Gradients.from_dict(json.loads(piece["gradients"]))
 
-    def compute() -> dict[str, Any]:
-        import torch
 
-        from firstguess import measure_gradients
+def _gradients_of(text: str, data: Data, *, progress: Any = None, **options: Any) -> dict[str, str]:
+    import torch
 
-        g = measure_gradients(
-            text, data, seed=run.seed, dtype=torch.float64,
-            progress=lambda done, total: run.progress(f"gradients of {label}", done, total), **options,
-        )  # fmt: skip
-        g = replace(g, layers=tuple(_over_nodes(layer) for layer in g.layers), seconds=0.0)
-        return {"gradients": json.dumps(g.to_dict())}
-
-    about = {"gradients": text, "of": "weights", "data": data.hash, **options}
-    piece = run.piece(about, compute, label=f"gradients of {label}")
-    return Gradients.from_dict(json.loads(piece["gradients"]))
+    g = fg.measure_gradients(text, data, dtype=torch.float64, progress=progress, **options)
+    layers = tuple(_over_nodes(layer) for layer in g.layers)
+    return {"gradients": json.dumps(replace(g, layers=layers, seconds=0.0).to_dict())}
 
 
 def _over_nodes(layer: Any) -> Any:
@@ -81,7 +75,7 @@ def _factors(
 
 
 def level(found: Any) -> Number:
-    """log10 of a mean square, as a number with an error."""
+    """log10 of a mean square."""
     return Number(found.value, found.error)
 
 
@@ -215,13 +209,10 @@ def _log(ratio: Number) -> Number:
 
 PLAIN = "plain tanh"
 BLOCKS = {
-    PLAIN: "tanh",
-    "LayerNorm before": "layernorm > tanh",
-    "LayerNorm after": "tanh > layernorm",
-    "BatchNorm before": "batchnorm > tanh",
-    "BatchNorm after": "tanh > batchnorm",
+    PLAIN: "tanh", "LayerNorm before": "layernorm > tanh", "LayerNorm after": "tanh > layernorm",
+    "BatchNorm before": "batchnorm > tanh", "BatchNorm after": "tanh > batchnorm",
     "skip connection": "residual[tanh > dense]",
-}
+}  # fmt: skip
 MULTIPLES = (0.5, 0.75, 1.0, 1.5, 2.0)
 MOVED = 0.05  # relative: a boundary that is moved by less is called the same
 AGREE = 0.08  # of a factor on gradients a layer
@@ -269,10 +260,9 @@ def judge_boundaries(
     )  # fmt: skip
 
 
-def network(name: str, weight_var: float, depth: int) -> str:
+def network(block: str, weight_var: float, depth: int) -> str:
     """`depth` layers of a block with these variances everywhere."""
-    dense = f"dense(weight_var={weight_var:.6g}, bias_var={BIAS_VAR})"
-    block = BLOCKS[name]
+    dense = f"dense(weight_var={weight_var:g}, bias_var={BIAS_VAR})"
     if block.startswith("residual"):
         return f"{dense} > {depth} x [{block.replace('dense', dense)}] > {dense}"
     return f"{depth} x [{dense} > {block}] > {dense}"
@@ -310,7 +300,10 @@ def _boundaries(c: Found) -> dict[str, Any]:
     plain = edges[PLAIN]
     assert plain is not None
     sizes: dict[str, Any] = {"inits": c.inits, "width": c.nodes, "points": c.points}
-    x, texts = c.blob(c.points, 300), {b: [network(b, m * plain, c.layers) for m in MULTIPLES] for b in BLOCKS}
+    x, texts = (
+        c.blob(c.points, 300),
+        {b: [network(block, m * plain, c.layers) for m in MULTIPLES] for b, block in BLOCKS.items()},
+    )
     found = _factors(c, texts, MULTIPLES, x, **sizes)
     theory = {name: [mean_growth(text, c.layers) for text in own] for name, own in texts.items()}
     return {"late": late, "whole": whole, "edges": edges, "found": found, "theory": theory, "rows": [
@@ -362,29 +355,26 @@ boundaries = measured(
 )  # fmt: skip
 
 
-_PLACED = {
-    "plain": "{dense} > relu",
-    "LayerNorm before ReLU": "{dense} > layernorm > relu",
-    "BatchNorm before ReLU": "{dense} > batchnorm > relu",
-    "LayerNorm after ReLU": "{dense} > relu > layernorm",
-    "BatchNorm after ReLU": "{dense} > relu > batchnorm",
-}
 _RESIDUAL = "residual"
-
-
+_PLACED = {
+    "plain": "relu", "LayerNorm before ReLU": "layernorm > relu", "BatchNorm before ReLU": "batchnorm > relu",
+    "LayerNorm after ReLU": "relu > layernorm", "BatchNorm after ReLU": "relu > batchnorm",
+    _RESIDUAL: "residual[relu > dense]",
+}  # fmt: skip
 TIMES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)  # weight variances, by the plain network's critical one
-_NORMED = [name for name in _PLACED if name != "plain"]
+_NORMED = [name for name in _PLACED if name not in ("plain", _RESIDUAL)]
 
 
 def _residual(c: Found) -> dict[str, Any]:
     """The factor on gradients a layer against the weight variance, with skips and norms; how c approaches 1."""
     sizes: dict[str, Any] = {"inits": c.inits, "width": c.width, "points": c.points}
-    x, names = c.blob(c.points, 300), (*_PLACED, _RESIDUAL)
-    found = _factors(c, {name: [_text(name, 2 * m, 20) for m in TIMES] for name in names}, TIMES, x, **sizes)
-    known = {name: [_known(name, 2 * m) for m in TIMES] for name in names}
+    texts = {name: [network(block, 2 * m, 20) for m in TIMES] for name, block in _PLACED.items()}
+    found = _factors(c, texts, TIMES, c.blob(c.points, 300), **sizes)
+    # χ of one layer in the middle of the network, in closed form (theory.md (10))
+    known = {name: [float(fg.predict(text).gradient_growth[10]) for text in own] for name, own in texts.items()}
     rows = [
         {"network": name, "multiple": m, "weight_var": 2 * m, "factor": v.value, "error": v.error, "theory": t}
-        for name in names for m, v, t in zip(TIMES, found[name], known[name], strict=True)
+        for name in texts for m, v, t in zip(TIMES, found[name], known[name], strict=True)
     ]  # fmt: skip
     return {"found": found, "theory": known, "closed": [_closed(2 * m) for m in TIMES], "rows": rows}
 
@@ -414,7 +404,7 @@ def _judge_residual(c: Found) -> list[Entry]:
             limit="with biases, LayerNorm before ReLU leaves a weak dependence on the weight variance; no network with "
             "a norm crosses from vanishing to exploding",
             also="; ".join(f"{name}: × {c.found[name][0]} → {c.found[name][-1]} (closed form {c.theory[name][0]:.3f} → "
-                           f"{c.theory[name][-1]:.3f})" for name in _PLACED),
+                           f"{c.theory[name][-1]:.3f})" for name in _PLACED if name != _RESIDUAL),
         ),
     ]  # fmt: skip
 
@@ -449,22 +439,10 @@ residual = measured(
 )  # fmt: skip
 
 
-def _text(name: str, weight_var: float, depth: int) -> str:
-    dense = f"dense(weight_var={weight_var:g}, bias_var={BIAS_VAR})"
-    if name == _RESIDUAL:
-        return f"{dense} > {depth} x [residual[relu > {dense}]] > {dense}"
-    return f"{depth} x [{_PLACED[name].format(dense=dense)}] > {dense}"
-
-
-def _known(name: str, weight_var: float) -> float:
-    """χ of one layer in the middle of the network, in closed form (theory.md (10))."""
-    return float(fg.predict(_text(name, weight_var, 20)).gradient_growth[10])
-
-
 def _closed(weight_var: float) -> tuple[float, float, float]:
     """Of a residual network: the forward variance's factor a layer, and local exponents of 1 − c at 1000 and 2000."""
     far = 2000
-    p = fg.predict(_text(_RESIDUAL, weight_var, far))
+    p = fg.predict(network(_PLACED[_RESIDUAL], weight_var, far))
     left, log_q = p.one_minus_c, p.log_q
     early, late = (float(np.log2(left[k] / left[k // 2])) for k in (far // 2, far))
     return math.exp(float(log_q[20] - log_q[2]) / 18), early, late

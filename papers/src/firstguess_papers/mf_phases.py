@@ -20,6 +20,7 @@ from firstguess_papers.mf_gradients import growth, stored_gradients
 if TYPE_CHECKING:
     from firstguess import Measurement
 
+FINE = np.linspace(0.55, 3.05, 126).tolist()
 SWEPT = (0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
 
 
@@ -31,7 +32,8 @@ def _table1(c: Found) -> dict[str, Any]:
     found = [ratio(at_end[:, i, CENTER], at_end[:, i, CENTER] + at_end[:, i, SPREAD]) for i in range(len(SWEPT))]
     limits = [fg.fixed_point("tanh", weight_var=s.weight_var, bias_var=BIAS_VAR) for s in settings]
     return {
-        "points": points, "edge": edge, "neutral": neutral / edge, "by": dict(zip(SWEPT, found, strict=True)),
+        "points": points, "neutral": neutral / edge, "by": dict(zip(SWEPT, found, strict=True)),
+        "curve": [fg.fixed_point("tanh", weight_var=m * edge, bias_var=BIAS_VAR) for m in FINE],
         "limits": {m: p.c for m, p in zip(SWEPT, limits, strict=True)},
         "rows": [
             {"multiple": m, "weight_var": s.weight_var, "c": x, "c_limit": p.c}
@@ -39,43 +41,6 @@ def _table1(c: Found) -> dict[str, Any]:
             for m, s, x, p in zip(SWEPT, settings, found, limits, strict=True)
         ],
     }  # fmt: skip
-
-
-def _judge_table1(c: Found) -> list[Entry]:
-    at_edge, neutral = {k: c.points[f"{k}, edge"] for k in ("tanh", "ReLU")}, c.points["tanh, neutral chaos"]
-    deep = (1.25, 1.6, 2.5)
-    return [
-        claimed(
-            "M3", "tanh after many layers, c",
-            # Ordered: what is left of 1 − c falls with depth at the rate of the fixed point; 0.8 is well inside.
-            [check("0.8 × critical", c.by[0.8], above=0.99),
-             *(check(f"{m:g} × critical", c.by[m], near=c.limits[m], room=0.05, than="the fixed point") for m in deep),
-             check("1.25 × critical", c.by[1.25], below=0.99), check("1.25 × critical", c.by[1.25], above=0.5),
-             check("2.5 × critical", c.by[2.5], below=0.5),
-             check("c* = ½ in units of the critical weight variance", c.neutral, above=1.2)],
-        ),
-        claimed(
-            "M5", "fixed points (theory; mf/gradients measures it)",
-            [*(Check(f"{name} at χ = 1", "with γ = ∞", math.isinf(p.gamma) and abs(p.chi - 1) < 1e-6,
-                     f"γ = {p.gamma:g}, χ = {p.chi:.6f}") for name, p in at_edge.items()),
-             check("γ where tanh is neutral", neutral.gamma, below=1.0),
-             check("χ where tanh is neutral", neutral.chi, above=1.0)],
-        ),
-    ]  # fmt: skip
-
-
-def _chart_table1(c: Found) -> Any:
-    fine = np.linspace(0.55, 3.05, 126)
-    curve = [fg.fixed_point("tanh", weight_var=float(m * c.edge), bias_var=BIAS_VAR) for m in fine]
-    return lines(
-        [row | {"name": "correlation c"} for row in c.rows], "multiple", "c", theory="",
-        also={"": [
-            predicted("correlation c", fine.tolist(), [p.c for p in curve]),
-            predicted("gradient factor χ per layer", fine.tolist(), [p.chi for p in curve]),
-        ]},
-        title=f"tanh: c = ½ at {c.neutral:.2f} × the critical weight variance", y_title="c, and χ",
-        y_domain=(0.0, 1.6), rules={"χ = 1, c = 1: edge of chaos": 1.0, "c = ½: neutral below": 0.5}, height=380,
-    )  # fmt: skip
 
 
 table1 = measured(
@@ -86,13 +51,38 @@ table1 = measured(
     full=dict(width=1000, depth=100, members=6, chunk=2),
     seconds=(5, 60),
     quantities=_table1,
-    judge=_judge_table1,
+    judge=lambda c: [
+        claimed(
+            "M3", "tanh after many layers, c",
+            # Ordered: what is left of 1 − c falls with depth at the rate of the fixed point; 0.8 is well inside.
+            [check("0.8 × critical", c.by[0.8], above=0.99),
+             *(check(f"{m:g} × critical", c.by[m], near=c.limits[m], room=0.05, than="the fixed point")
+               for m in (1.25, 1.6, 2.5)),
+             check("1.25 × critical", c.by[1.25], below=0.99), check("1.25 × critical", c.by[1.25], above=0.5),
+             check("2.5 × critical", c.by[2.5], below=0.5),
+             check("c* = ½ in units of the critical weight variance", c.neutral, above=1.2)],
+        ),
+        claimed(
+            "M5", "fixed points (theory; mf/gradients measures it)",
+            [*(Check(f"{name} at χ = 1", "with γ = ∞", math.isinf(p.gamma) and abs(p.chi - 1) < 1e-6,
+                     f"γ = {p.gamma:g}, χ = {p.chi:.6f}")
+               for name in ("tanh", "ReLU") for p in [c.points[f"{name}, edge"]]),
+             check("γ where tanh is neutral", c.points["tanh, neutral chaos"].gamma, below=1.0),
+             check("χ where tanh is neutral", c.points["tanh, neutral chaos"].chi, above=1.0)],
+        ),
+    ],
     tables=lambda c: {"table1": [
         {"setting": name, "weight_var": p.weight_var, "bias_var": p.bias_var, "gamma": p.gamma, "c": p.c}
         | {"chi": p.chi, "depth_scale": p.depth_scale, "phase": p.phase, "regime": p.regime, "name": p.name}
         for name, p in c.points.items()
     ], "sweep": c.rows},
-    charts=lambda c: {"tanh": _chart_table1(c)},
+    charts=lambda c: {"tanh": lines(
+        [row | {"name": "correlation c"} for row in c.rows], "multiple", "c", theory="",
+        also={"": [predicted(name, FINE, [getattr(p, what) for p in c.curve])
+                   for name, what in (("correlation c", "c"), ("gradient factor χ per layer", "chi"))]},
+        title=f"tanh: c = ½ at {c.neutral:.2f} × the critical weight variance", y_title="c, and χ",
+        y_domain=(0.0, 1.6), rules={"χ = 1, c = 1: edge of chaos": 1.0, "c = ½: neutral below": 0.5}, height=380,
+    )},
     holds={"tanh": "tanh: gradients survive where bias is deep; it is neutral in chaos only"},
     notes=["tanh: 1 − c settles where the closed form says; the simulation has finite depth, so that near 1 × critical "
            "(where approach is a power law) it is still on its way."],
@@ -113,15 +103,17 @@ _LINES = {
 
 def _diagram(c: Found, block: str) -> fg.PhaseDiagram:
     top = 6.0 if block.endswith("avgpool(2)") else 5.0 if block == "tanh" else 4.0
-    weights, biases = np.linspace(top / c.across, top, c.across), np.linspace(0.0, 0.5, c.up)
+    label = f"diagram of {_BLOCKS[block]}"
+    return fg.PhaseDiagram.from_dict(
+        json.loads(c.run.keep(_computed, label=label, block=block, top=top, across=c.across, up=c.up)["diagram"])
+    )
 
-    def compute() -> dict[str, Any]:
-        found = fg.phase_diagram(block, weight_vars=weights, bias_vars=biases, tolerance=1e-4)
-        return {"diagram": json.dumps(found.to_dict())}
 
-    key = {"diagram": block, "weights": [top, c.across], "biases": c.up}
-    piece = c.run.piece(key, compute, label=f"diagram of {_BLOCKS[block]}")
-    return fg.PhaseDiagram.from_dict(json.loads(piece["diagram"]))
+def _computed(block: str, top: float, across: int, up: int) -> dict[str, str]:
+    weights, biases = np.linspace(top / across, top, across), np.linspace(0.0, 0.5, up)
+    return {
+        "diagram": json.dumps(fg.phase_diagram(block, weight_vars=weights, bias_vars=biases, tolerance=1e-4).to_dict())
+    }
 
 
 def _phases(c: Found) -> dict[str, Any]:
@@ -142,22 +134,9 @@ def _phases(c: Found) -> dict[str, Any]:
     return {"diagrams": diagrams, "rows": rows}
 
 
-def _judge_phases(c: Found) -> Entry:
-    def factor(row: dict[str, Any], of: str, room: float) -> Check:
-        name = f"{of}, {_BLOCKS[row['block']]} at {row['weight_var']:.4f}"
-        return check(name, Number(row[f"{of}_factor"], row[f"{of}_error"]), near=1.0, room=room)
-
-    forward, back = ([row for row in c.rows if row["line"] == line] for line in ("variance", "gradients"))
-    return claimed(
-        "M4", "ReLU with pools of 2, factors a layer in 14 of them, and the lines computed",
-        [*(check(f"{_BLOCKS[block]}, lines of variance and of gradients",
-                 [fg.edge_of_chaos(block, kind=kind) for kind in ("variance", "gradients")], near=edges, room=1e-9,
-                 than="theory.md §5's") for block, edges in _LINES.items()),
-         *(factor(row, "variance", 0.03) for row in forward), *(factor(row, "gradient", 0.03) for row in back)],
-        within=[factor(row, "gradient", 0.05) for row in forward],
-        limit="4π/(3π+2) and 4π/(π+1) keep the forward variance; gradients keep their size elsewhere, at 4/3 and 4: "
-        "with pooling the usual lines are not the edge of chaos",
-    )  # fmt: skip
+def _factor(row: dict[str, Any], of: str, room: float) -> Check:
+    name = f"{of}, {_BLOCKS[row['block']]} at {row['weight_var']:.4f}"
+    return check(name, Number(row[f"{of}_factor"], row[f"{of}_error"]), near=1.0, room=room)
 
 
 def _forward(m: Measurement) -> Number:
@@ -178,7 +157,17 @@ phases = measured(
     full=dict(across=120, up=80, nodes=1024, inits=24),
     seconds=(24, 60),
     quantities=_phases,
-    judge=lambda c: [_judge_phases(c)],
+    judge=lambda c: [claimed(
+        "M4", "ReLU with pools of 2, factors a layer in 14 of them, and the lines computed",
+        [*(check(f"{_BLOCKS[block]}, lines of variance and of gradients",
+                 [fg.edge_of_chaos(block, kind=kind) for kind in ("variance", "gradients")], near=edges, room=1e-9,
+                 than="theory.md §5's") for block, edges in _LINES.items()),
+         *(_factor(row, "variance", 0.03) for row in c.rows[::2]),
+         *(_factor(row, "gradient", 0.03) for row in c.rows[1::2])],
+        within=[_factor(row, "gradient", 0.05) for row in c.rows[::2]],
+        limit="4π/(3π+2) and 4π/(π+1) keep the forward variance; gradients keep their size elsewhere, at 4/3 and 4: "
+        "with pooling the usual lines are not the edge of chaos",
+    )],
     tables=lambda c: {"lines": c.rows, "diagrams": [
         {"block": block, "weight_var": float(w), "bias_var": float(b)}
         | {"c": float(d.c[i, k]), "chi": float(d.chi[i, k]), "name": str(d.names[i, k])}
@@ -219,27 +208,12 @@ def _approach(c: Found) -> dict[str, Any]:
     return found | {"rows": rows}
 
 
-def _judge_approach(c: Found) -> Entry:
-    slow, bare = ("edge of chaos", "chaotic"), "ordered, no biases"
-    exponent, fall = "local exponent at 4000 layers", "fall of ln(1 − c) from 20 to 40 simulated layers"
+SLOW, BARE = ("edge of chaos", "chaotic"), "ordered, no biases"
+_EXPONENT, _FALL = "local exponent at 4000 layers", "fall of ln(1 − c) from 20 to 40 simulated layers"
 
-    def lasting(name: str, **asked: Any) -> Check:
-        return check(f"{name}, {exponent} over that at 2000", c.exponents[name] / c.before[name], **asked)
 
-    # An exponential of factor 0.75 leaves e^−5.75 of 1 − c from 20 to 40 layers; l^−2 leaves 2^−2 = e^−1.39.
-    return claimed(
-        "M2", "1 − c of ReLU by depth (an exponential's local exponent doubles, a power's stays)",
-        [check("ordered, factor a layer over σw²/2", c.rates["ordered"] / 0.75, near=1.0, room=0.01),
-         *(lasting(name, near=1.0, room=0.05) for name in slow),
-         *(check(f"{name}, {exponent}", c.exponents[name], near=-2.0, room=0.1) for name in slow),
-         check(f"ordered, {fall}", c.fitted["ordered"], above=4.0),
-         *(check(f"{name}, {fall}", c.fitted[name], below=2.5) for name in slow),
-         *(check(f"{name}, {fall}", c.fitted[name], above=0.0) for name in slow)],
-        within=[lasting(bare, above=1.5)],
-        limit="exponential only with biases: without them the correlation of ReLU networks does not depend on the "
-        "weight variance, and approaches 1 as 9π²/(2 layers²) in the ordered phase, too",
-        also=f"without biases the exponent is {c.exponents[bare]:.3f}, the fall {c.fitted[bare]}",
-    )  # fmt: skip
+def _lasting(c: Found, name: str, **asked: Any) -> Check:
+    return check(f"{name}, {_EXPONENT} over that at 2000", c.exponents[name] / c.before[name], **asked)
 
 
 _SHOWN = (1, 2, 3, 4, 6, 8, 11, 15, 20, 28, 40, 56, 80, 101)
@@ -251,7 +225,20 @@ approach = measured(
     full=dict(width=1000, members=10, chunk=5),
     seconds=(5, 60),
     quantities=_approach,
-    judge=lambda c: [_judge_approach(c)],
+    # An exponential of factor 0.75 leaves e^−5.75 of 1 − c from 20 to 40 layers; l^−2 leaves 2^−2 = e^−1.39.
+    judge=lambda c: [claimed(
+        "M2", "1 − c of ReLU by depth (an exponential's local exponent doubles, a power's stays)",
+        [check("ordered, factor a layer over σw²/2", c.rates["ordered"] / 0.75, near=1.0, room=0.01),
+         *(_lasting(c, name, near=1.0, room=0.05) for name in SLOW),
+         *(check(f"{name}, {_EXPONENT}", c.exponents[name], near=-2.0, room=0.1) for name in SLOW),
+         check(f"ordered, {_FALL}", c.fitted["ordered"], above=4.0),
+         *(check(f"{name}, {_FALL}", c.fitted[name], below=2.5) for name in SLOW),
+         *(check(f"{name}, {_FALL}", c.fitted[name], above=0.0) for name in SLOW)],
+        within=[_lasting(c, BARE, above=1.5)],
+        limit="exponential only with biases: without them the correlation of ReLU networks does not depend on the "
+        "weight variance, and approaches 1 as 9π²/(2 layers²) in the ordered phase, too",
+        also=f"without biases the exponent is {c.exponents[BARE]:.3f}, the fall {c.fitted[BARE]}",
+    )],
     tables=lambda c: {"approach": c.rows},
     charts=lambda c: {"approach": lines(
         [row for row in c.rows if row["layer"] in _SHOWN and row["one_minus_c"] > _FLOOR], "layer", "one_minus_c",

@@ -39,7 +39,6 @@ from firstguess_papers.training_speed import (
 if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess_papers.library import Chart
-    from firstguess_papers.running import Run
 
 SAME_TIME = 0.1  # of log10: times that differ by less than 26 % are the same
 ORDERED, EDGE, BIASED, NEUTRAL = "ordered", "edge", "biased chaos", "neutral chaos"
@@ -162,22 +161,21 @@ def _idle(what: Any, sweeps: dict[str, Sweep]) -> str:
     if what is absorbs_first:
         even = [f"{phi} {p}" for phi, s in sweeps.items() for p in (ORDERED, EDGE, BIASED) if not s.biased(p)]
         return f"not clearly biased at the start: {', '.join(even)}" if even else ""
-    idle = [phi for phi, s in sweeps.items() if what in (learns_best, learns_fastest) and _open(what(s))]
+    idle = [
+        phi
+        for phi, s in sweeps.items()
+        if what in (learns_best, learns_fastest) and all(one.truth is None for one in what(s))
+    ]
     return f"no phase of {' and '.join(idle)} ends past chance by 0.05" if idle else ""
 
 
-def _open(checks: list[Check]) -> bool:
-    return all(one.truth is None for one in checks)
-
-
 def _said_times(s: Sweep) -> str:
-    parts: list[str] = []
-    for phase, arm in s.arms.items():
-        never = sum(not math.isfinite(t) for t in settled(arm))
-        parts.append(
-            f"{phase} {typical(number(s.times(phase)))}" + (f", {never} of {arm.networks} never" if never else "")
-        )
-    return ", ".join(parts)
+    never = {phase: int((~np.isfinite(settled(arm))).sum()) for phase, arm in s.arms.items()}
+    return ", ".join(
+        f"{phase} {typical(number(s.times(phase)))}"
+        + (f", {never[phase]} of {arm.networks} never" * bool(never[phase]))
+        for phase, arm in s.arms.items()
+    )
 
 
 def _said(s: Sweep, what: str, statistic: Any) -> str:
@@ -190,22 +188,18 @@ def _short(value: Number) -> str:
 
 def summary_rows(phi: str, s: Sweep) -> list[dict[str, Any]]:
     """What is compared, by phase; of predictions, too."""
-    rows: list[dict[str, Any]] = []
-    for source, arms in (("trained", s.arms), ("predicted", s.known)):
-        for phase, arm in arms.items():
-            values = {
-                "log10_steps_settled": log_steps(settled(arm), arm.last),
-                "test_accuracy_end": scores(arm, "test accuracy"),
-                "accuracy_over_looks": over_looks(arm, "accuracy"),
-                "largest_end": scores(arm, "largest"),
-            }
-            line: dict[str, Any] = {"activation": phi, "sweep": s.words, "phase": phase, "source": source}
-            line |= {"networks": arm.networks, "diverged": len(arm.diverged), "trust": arm.about.get("trust") or ""}
-            for name, found in values.items():
-                one = number(found)
-                line |= {name: one.value, f"{name}_error": one.error}
-            rows.append(line)
-    return rows
+    return [
+        {"activation": phi, "sweep": s.words, "phase": phase, "source": source, "networks": arm.networks}
+        | {"diverged": len(arm.diverged), "trust": arm.about.get("trust") or ""}
+        | {
+            "log10_steps_settled": number(log_steps(settled(arm), arm.last)),
+            "largest_end": number(scores(arm, "largest")),
+        }
+        | {"test_accuracy_end": number(scores(arm, "test accuracy"))}
+        | {"accuracy_over_looks": number(over_looks(arm, "accuracy"))}
+        for source, arms in (("trained", s.arms), ("predicted", s.known))
+        for phase, arm in arms.items()
+    ]
 
 
 def phases_title(sweeps: dict[str, Sweep], *, subject: str = "The edge of chaos", rates: str = "at one rate") -> str:
@@ -370,7 +364,10 @@ def _vit_sweep(c: Found, blocks: int, own: bool) -> Sweeps:
     x, held = with_held_out(c.run, "cifar10:vehicles-animals", c.points, c.points)
     sizes: dict[str, Any] = {"blocks": blocks, "width": c.width}
     variances = {phase: times * EXPECTED for phase, times in MULTIPLES.items()}
-    units = {phase: 2.0 / _eigenvalue(c.run, x, weight_var=v, batch=c.batch, **sizes) for phase, v in variances.items()}
+    given: dict[str, Any] = {"x": x.x[: c.batch], "seed": c.run.seed, **sizes}
+    found = {phase: c.run.keep(_eigenvalues, label=f"rate at {v:.3f}", weight_var=v, **given)["values"]
+             for phase, v in variances.items()}  # fmt: skip
+    units = {phase: 2.0 / float(values.mean()) for phase, values in found.items()}
     rates = {phase: RATE * units[phase if own else EDGE] for phase in variances}
     arms = {
         phase: replace(trained(
@@ -420,24 +417,17 @@ def factory(*, width: int, blocks: int, weight_var: float) -> Any:
     return make
 
 
-def _eigenvalue(run: Run, x: Data, *, weight_var: float, blocks: int, width: int, batch: int) -> float:
-    """λ of the mode that all points of a mini-batch share: the mean over four networks of ½‖∇ mean(f₁ − f₀)‖²."""
+def _eigenvalues(x: Any, *, weight_var: float, blocks: int, width: int, seed: int) -> dict[str, Any]:
+    """λ of the mode that all points of a mini-batch share, of four networks: ½‖∇ mean(f₁ − f₀)‖²."""
+    import torch
 
-    def compute() -> dict[str, Any]:
-        import torch
+    from firstguess_papers.models import VanillaViT
 
-        from firstguess_papers.models import VanillaViT
-
-        images = torch.tensor(np.asarray(x.x[:batch], dtype=np.float32)).reshape(-1, 3, 32, 32)
-        found: list[float] = []
-        for member in range(_PROBED, _PROBED + 4):
-            model = VanillaViT(
-                width=width, blocks=blocks, classes=2, weight_var=weight_var, seed=run.seed, member=member
-            )
-            logits = model(images)
-            slopes = torch.autograd.grad((logits[:, 1] - logits[:, 0]).mean(), list(model.parameters()))
-            found.append(0.5 * sum(float((g.double() ** 2).sum()) for g in slopes))
-        return {"values": np.array(found)}
-
-    key = {"eigenvalue": [width, blocks, batch], "weight_var": weight_var, "data": x.hash}
-    return float(np.mean(run.piece(key, compute, label=f"rate at {weight_var:.3f}")["values"]))
+    images = torch.tensor(np.asarray(x, dtype=np.float32)).reshape(-1, 3, 32, 32)
+    found: list[float] = []
+    for member in range(_PROBED, _PROBED + 4):
+        model = VanillaViT(width=width, blocks=blocks, classes=2, weight_var=weight_var, seed=seed, member=member)
+        logits = model(images)
+        slopes = torch.autograd.grad((logits[:, 1] - logits[:, 0]).mean(), list(model.parameters()))
+        found.append(0.5 * sum(float((g.double() ** 2).sum()) for g in slopes))
+    return {"values": np.array(found)}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.charts import lines
+from firstguess_papers.charts import arms_chart, lines, lines_of
 from firstguess_papers.items import Entry
 from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed
 from firstguess_papers.library import Curve
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import trained
-from firstguess_papers.training_speed import SAME_SCORE, apart, exceeds, number, with_held_out
+from firstguess_papers.training_pieces import Arm, joined, trained
+from firstguess_papers.training_speed import SAME_SCORE, apart, exceeds, number, scores, with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -32,32 +33,19 @@ _SAME_LOSS = 0.05
 _RATE = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class Tuned:
-    """Fine-tuning at one scale: curves (pre-trained networks, looks)."""
-
-    steps: Any
-    largest: Array
-    accuracy: Array
-    held: Array
-    loss: Array
-
-    @property
-    def rises(self) -> Array:
-        """How much the training loss rises from look to look, in all: 0 where it only falls. Instability."""
-        return np.maximum(np.diff(self.loss, axis=1), 0.0).sum(axis=1)
-
-    @property
-    def end(self) -> Array:
-        """Held-out accuracy at the end."""
-        return self.held[:, -1]
+def rises(t: Arm) -> Array:
+    """How much the training loss rises from look to look, in all: 0 where it only falls. Instability."""
+    return np.maximum(np.diff(t.draws["loss"], axis=1), 0.0).sum(axis=1)
 
 
 def _pretrained(c: Found) -> dict[str, Any]:
     """Initial bias, stability and accuracy of fine-tuning, by the factor on all weights."""
     sizes: dict[str, int] = {"width": c.width, "blocks": c.blocks}
     x, held = with_held_out(c.run, FIRST, c.points, 300)
-    bodies = [_body(c.run, seed, x, held, steps=c.steps, **sizes) for seed in range(c.parts * _BODIES)]
+    bodies = [
+        c.run.keep(pretraining, label=f"pre-training {seed + 1}", seed=c.run.seed + seed, x=x, held=held,
+                   steps=c.steps, **sizes) for seed in range(c.parts * _BODIES)
+    ]  # fmt: skip
     other, test = with_held_out(c.run, OTHER, c.few, c.rest)
     weights = [b["weights"] for b in bodies]
     found = {scale: _tuned(c.run, weights, scale, other, test, steps=c.tuning, sizes=sizes) for scale in SCALES}
@@ -77,8 +65,9 @@ pretrained = measured(
     judge=lambda c: judged(c.found, c.past),
     tables=lambda c: {"curves": [
         {"scale": scale, "curve": name, "step": int(step), "mean": float(m), "error": float(e)}
-        for scale, t in c.found.items() for name in ("largest", "accuracy", "held", "loss")
-        for step, m, e in zip(t.steps, _curve(t, name).mean, _curve(t, name).se, strict=True)
+        for scale, t in c.found.items()
+        for name, what in (("largest",) * 2, ("accuracy",) * 2, ("held", "test accuracy"), ("loss",) * 2)
+        for step, m, e in zip(t.steps, t.curve(what).mean, t.curve(what).se, strict=True)
     ]},
     charts=lambda c: {"scaled": _chart(c.found)},
     holds={"scaled": "Halved weights bias a trained transformer; weights as they are are tuned best"},
@@ -92,18 +81,13 @@ pretrained = measured(
 )  # fmt: skip
 
 
-def _body(run: Run, seed: int, x: Data, held: Data, *, steps: int, width: int, blocks: int) -> dict[str, Any]:
+def pretraining(seed: int, x: Data, held: Data, *, steps: int, width: int, blocks: int) -> dict[str, Any]:
     """One pre-training: its weights and its accuracy on held-out images of the same classes."""
+    from firstguess_papers import models
 
-    def compute() -> dict[str, Any]:
-        from firstguess_papers import models as small_vit
-
-        model = small_vit.made(run.seed + seed, width=width, blocks=blocks, classes=CLASSES)
-        small_vit.pretrain(model, *_tensors(x), seed=run.seed + seed, steps=steps, batch=50, lr=2e-3)
-        return {"weights": small_vit.weights_of(model), "accuracy": small_vit.accuracy(model, *_tensors(held))}
-
-    key = {"pretrain": [width, blocks, steps], "seed": seed, "data": x.hash, "held": held.hash}
-    return run.piece(key, compute, label=f"pre-training {seed + 1}")
+    model = models.made(seed, width=width, blocks=blocks, classes=CLASSES)
+    models.pretrain(model, *_tensors(x), seed=seed, steps=steps, batch=50, lr=2e-3)
+    return {"weights": models.weights_of(model), "accuracy": models.accuracy(model, *_tensors(held))}
 
 
 def _tensors(data: Data) -> tuple[Any, Any]:
@@ -114,15 +98,14 @@ def _tensors(data: Data) -> tuple[Any, Any]:
     return images, torch.tensor(np.asarray(data.y, dtype=np.int64))
 
 
-def _tuned(
-    run: Run, bodies: list[Any], scale: float, x: Data, held: Data, *, steps: int, sizes: dict[str, int]
-) -> Tuned:
-    from firstguess_papers import models as small_vit
+def _tuned(run: Run, bodies: list[Any], scale: float, x: Data, held: Data, *, steps: int, sizes: dict[str, int]) -> Arm:
+    """Fine-tuning at one scale, a network for each pre-training."""
+    from firstguess_papers import models
 
     arms = []
     for k, weights in enumerate(bodies):
-        model = small_vit.made(0, classes=CLASSES, **sizes)
-        small_vit.set_weights(model, np.asarray(weights))
+        model = models.made(0, classes=CLASSES, **sizes)
+        models.set_weights(model, np.asarray(weights))
         arms.append(
             trained(
                 run, model, x, test=held, label=f"weights × {scale}, {k + 1} of {len(bodies)}", seed=run.seed + k,
@@ -130,79 +113,64 @@ def _tuned(
                 redraw="head", scale=scale, optimizer="adam", lr=_RATE, batch=50, steps=steps, strategy="loop",
             )
         )  # fmt: skip
-
-    def joined(what: str) -> Array:
-        return np.concatenate([arm.curve(what).draws for arm in arms])
-
-    return Tuned(arms[0].steps, joined("largest"), joined("accuracy"), joined("test accuracy"), joined("loss"))
-
-
-def _curve(tuned: Tuned, name: str) -> Curve:
-    return Curve(tuned.steps, getattr(tuned, name))
+    return joined(f"weights × {scale:g}", arms)
 
 
 # -- What is judged -----------------------------------------------------------------------------------------------
 
 
-def halved_is_biased(found: dict[float, Tuned]) -> Check:
+def halved_is_biased(found: dict[float, Arm]) -> Check:
     """Weights × 0.5 start with a largest share above that of × 1 by more than 0.1."""
-    apart_by = apart(found[0.5].largest[:, 0], found[1.0].largest[:, 0])
-    return check("× 0.5, largest share before fine-tuning beyond that of × 1", apart_by, above=STRONG)
+    more = apart(*(scores(found[scale], "largest", 0) for scale in (0.5, 1.0)))
+    return check("× 0.5, largest share before fine-tuning beyond that of × 1", more, above=STRONG)
 
 
-def as_is_is_best(found: dict[float, Tuned]) -> list[Check]:
+def as_is_is_best(found: dict[float, Arm]) -> list[Check]:
     """Held-out accuracy at the end is highest for × 1; not decided unless one of them is past chance by 0.05."""
-    learned = any(above(number(t.end), 1 / CLASSES, by=0.05) is True for t in found.values())
-    best = [exceeds("× 1, held-out accuracy at the end", found[1.0].end, found[scale].end, room=SAME_SCORE,
+    ends = {scale: t.draws["test accuracy"][:, -1] for scale, t in found.items()}
+    learned = any(above(number(end), 1 / CLASSES, by=0.05) is True for end in ends.values())
+    best = [exceeds("× 1, held-out accuracy at the end", ends[1.0], ends[scale], room=SAME_SCORE,
                     than=f"that of × {scale:g}") for scale in (0.5, 1.5)]  # fmt: skip
     return [one if learned else replace(one, truth=None) for one in best]
 
 
-def judged(found: dict[float, Tuned], past: Number) -> list[Entry]:
+def judged(found: dict[float, Arm], past: Number) -> list[Entry]:
     """M11 in two parts; nothing is decided unless pre-training was past chance."""
     ready = check("pre-trained networks, held-out images right", past, above=1 / CLASSES, by=PAST, than="chance")
     ready = replace(ready, truth=ready.truth or None)  # a network that learned nothing tests nothing
     raised, plain = found[1.5], found[1.0]
 
-    def said(what: str, values: Any) -> str:
-        return f"{what} " + ", ".join(f"× {scale:g} {number(values(t))}" for scale, t in found.items())
+    def said(words: str, what: str, look: int) -> str:
+        return f"{words} " + ", ".join(f"× {k:g} {number(t.draws[what][:, look])}" for k, t in found.items())
+
+    shares = said("largest share", "largest", 0)
 
     return [
         claimed(
             "M11", "“× 0.5 triggers strong bias, × 1.5 weakens it”", [ready, halved_is_biased(found)],
-            within=[exceeds("× 1.5, largest share", raised.largest[:, 0], plain.largest[:, 0], room=SAME_SCORE,
-                            than="that of × 1", below=True)],
-            limit="× 1.5 does not weaken it", headline=said("largest share", lambda t: t.largest[:, 0]),
-            also=said("largest share", lambda t: t.largest[:, 0]),
+            within=[exceeds("× 1.5, largest share", *(t.draws["largest"][:, 0] for t in (raised, plain)),
+                            room=SAME_SCORE, than="that of × 1", below=True)],
+            limit="× 1.5 does not weaken it", headline=shares, also=shares,
         ),
         claimed(
             "M11", "“as it is, best; × 1.5 is unstable”: where one of them ends past chance by 0.05",
             [ready, *as_is_is_best(found)],
-            within=[exceeds("× 1.5, rises of the training loss from look to look", raised.rises, plain.rises,
+            within=[exceeds("× 1.5, rises of the training loss from look to look", rises(raised), rises(plain),
                             room=_SAME_LOSS, than="those of × 1")],
-            limit="× 1.5 is not less stable", headline=said("held-out accuracy", lambda t: t.end),
+            limit="× 1.5 is not less stable", headline=said("held-out accuracy", "test accuracy", -1),
         ),
     ]  # fmt: skip
 
 
-def _chart(found: dict[float, Tuned]) -> Chart:
-    from firstguess_papers.charts import Line, arms_chart
-
-    panels = {
-        heading: [Line(f"weights × {scale:g}", _curve(t, name)) for scale, t in found.items()]
-        for heading, name in (
-            ("Share of the largest class", "largest"),
-            ("Accuracy, held out", "held"),
-            ("Loss, training", "loss"),
-        )
-    }
-    top = max(float(np.nanmax(_curve(t, "loss").mean)) for t in found.values())
+def _chart(found: dict[float, Arm]) -> Chart:
+    arms, loss = {arm.label: arm for arm in found.values()}, "Loss, training"
+    top = max(float(np.nanmax(arm.curve("loss").mean)) for arm in found.values())
     return arms_chart(
-        panels,
-        title="A trained transformer with scaled weights, fine-tuned on other classes",
-        plain=["Loss, training"],
-        y_domains={"Loss, training": (0.0, math.ceil(2 * top + 0.2) / 2 if math.isfinite(top) else 1.0)},
-    )
+        {"Share of the largest class": lines_of("largest", arms),
+         "Accuracy, held out": lines_of("test accuracy", arms), loss: lines_of("loss", arms)},
+        title="A trained transformer with scaled weights, fine-tuned on other classes", plain=[loss],
+        y_domains={loss: (0.0, math.ceil(2 * top + 0.2) / 2 if math.isfinite(top) else 1.0)},
+    )  # fmt: skip
 
 
 # Where tokens of an image have become alike, attention passes them on: a block multiplies the mean square by σw² four
@@ -219,11 +187,16 @@ def _vit(c: Found) -> dict[str, Any]:
     """Growth of gradients a block at 0.7, 1 and 1.3 times the weight variance at which it crosses 1."""
     x = c.run.data("cifar10", points=c.points)
     sizes = {"width": c.width, "blocks": c.blocks, "networks": c.networks}
-    logs = np.array([_growths(_gradients(c.run, x, EXPECTED * m, first=0, **sizes)) for m in _SEARCH])
+
+    def drawn(weight_var: float, first: int) -> Array:
+        return c.run.keep(_gradients, label=f"transformer at {weight_var:.3f}", x=x, weight_var=weight_var, first=first,
+                          seed=c.run.seed, **sizes)["stats"]  # fmt: skip
+
+    logs = np.array([_growths(drawn(EXPECTED * m, 0)) for m in _SEARCH])
     slope = (logs[-1] - logs[0]) / math.log(_SEARCH[-1] / _SEARCH[0])
     crossing = average(-logs[1] / slope)  # ln of critical/expected, network by network
     critical = Number(EXPECTED * math.exp(crossing.value), EXPECTED * math.exp(crossing.value) * crossing.error)
-    tested = {m: _gradients(c.run, x, critical.value * m, first=1000, **sizes) for m in _NAMES}
+    tested = {m: drawn(critical.value * m, 1000) for m in _NAMES}
     return {"critical": critical, "tested": tested, "rows": [
         {"multiple": m, "weight_var": m * critical.value, "block": b, "quantity": name, "log10": v, "error": e}
         for m, s in tested.items()
@@ -276,29 +249,20 @@ vit = measured(
 )  # fmt: skip
 
 
-def _gradients(run: Run, x: Data, weight_var: float, *, first: int, width: int, blocks: int, networks: int) -> Array:
-    """(networks, blocks, 5) of `vanilla_vit.block_gradients`, members from `first` on."""
+def _gradients(
+    x: Data, weight_var: float, *, first: int, width: int, blocks: int, networks: int, seed: int,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> dict[str, Array]:  # fmt: skip
+    """(networks, blocks, 5) of `block_gradients`, members from `first` on."""
+    from firstguess_papers.models import VanillaViT, block_gradients
 
-    def compute() -> dict[str, Array]:
-        import torch
-
-        from firstguess_papers.models import VanillaViT, block_gradients
-
-        assert x.y is not None
-        assert x.classes is not None
-        images = torch.tensor(np.asarray(x.x, dtype=np.float32)).reshape(-1, 3, 32, 32)
-        labels = torch.tensor(np.asarray(x.y, dtype=np.int64))
-        found: list[Array] = []
-        for member in range(first, first + networks):
-            model = VanillaViT(
-                width=width, blocks=blocks, classes=x.classes, weight_var=weight_var, seed=run.seed, member=member
-            )
-            found.append(block_gradients(model, images, labels))
-            run.progress(f"transformer at {weight_var:.3f}", len(found), networks)
-        return {"stats": np.array(found)}
-
-    key = {"vit": [width, blocks, networks, first], "weight_var": weight_var, "data": x.hash}
-    return np.asarray(run.piece(key, compute, label=f"transformer at {weight_var:.3f}")["stats"])
+    images, labels = _tensors(x)
+    sizes: dict[str, Any] = {"width": width, "blocks": blocks, "classes": x.classes, "weight_var": weight_var}
+    found: list[Array] = []
+    for member in range(first, first + networks):
+        found.append(block_gradients(VanillaViT(seed=seed, member=member, **sizes), images, labels))
+        progress(len(found), networks)
+    return {"stats": np.array(found)}
 
 
 def _growths(stats: Array) -> Array:
@@ -312,14 +276,8 @@ def _factor(log: Number) -> Number:
     return Number(math.exp(log.value), math.exp(log.value) * log.error)
 
 
-def _levels(squares: Array) -> tuple[list[float], list[float]]:
+def _levels(squares: Array) -> tuple[Array, Array]:
     """Mean over networks of log10, and its standard error, by block; networks without such a point are left out."""
     fine = np.isfinite(squares) & (squares > 0)
-    logs = np.where(fine, np.log10(np.where(fine, squares, 1.0)), math.nan)
-    values, errors = [], []
-    for column in logs.T:
-        kept = column[np.isfinite(column)]
-        number = average(kept) if len(kept) > 1 else Number(math.nan, math.nan)
-        values.append(number.value)
-        errors.append(number.error)
-    return values, errors
+    found = Curve(np.arange(squares.shape[1]), np.where(fine, np.log10(np.where(fine, squares, 1.0)), math.nan))
+    return found.mean, found.se

@@ -225,7 +225,7 @@ class Moved:
     spreads: Mapping[float, Number]
 
 
-def moved(make: Callable[[], nn.Module], images: Data, inits: int, seed: int) -> Piece:
+def moved(kind: str, images: Data, inits: int, seed: int) -> Piece:
     """Of every initialization: center and spread of logits on held-out points, and squared gradients of logits.
 
     Logits without what all classes share; centers free of what finite data add. Gradients by all parameters, of logits
@@ -240,7 +240,7 @@ def moved(make: Callable[[], nn.Module], images: Data, inits: int, seed: int) ->
             torch.from_numpy(np.array(images.x[own], dtype=np.float32)) for own in (order[:half], order[half:])
         )
         with IsolatedRandomness(int(np.random.SeedSequence([seed, member, 0x4EAD]).generate_state(1)[0])):
-            model = make()
+            model = MODELS[kind]()
             weights = torch.randn(len(x), 10)
         variants = [model, *(head_moved(model, points, part) for part in PARTS)]
         rows = [_numbers(one, x, weights) for one in variants]
@@ -298,9 +298,9 @@ def follow(
     how: str = PLAIN,
     threads: int = 2,
     progress: Callable[[int, int], object] = lambda done, total: None,
-) -> tuple[Array, Array, Array]:
-    """Norms of each class's gradient (members, looks, classes), shares of the guesses (the same), accuracies (members,
-    looks), at steps `looks` of full-batch descent.
+) -> Piece:
+    """`norms` of each class's gradient (members, looks, classes), `shares` of the guesses (the same), accuracies
+    (`right`: members, looks), at steps `looks` of full-batch descent.
 
     "equal" gives every class's gradient the same length, and their sum the length that the plain one has: the same
     steps without the imbalance. Member i is that of `fg.train`.
@@ -322,8 +322,9 @@ def follow(
                 progress(len(found), len(members))
     finally:
         torch.set_num_threads(before)
-    norms, shares, right = (np.array(part) for part in zip(*found, strict=True))
-    return norms, shares, right
+    return {
+        name: np.array(part) for name, part in zip(("norms", "shares", "right"), zip(*found, strict=True), strict=True)
+    }
 
 
 def _descend(

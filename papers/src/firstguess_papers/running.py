@@ -136,11 +136,16 @@ class Run:
 
         The function stands at the top level of a module; one that takes `progress` is given `progress(done, total)`.
         """
+        from firstguess import Network
+
         unknown = [name for name, value in given.items() if callable(value)]
         if unknown or function.__qualname__ != function.__name__:
             raise InvalidInput("a function at the top level, given data", got=unknown or function, where="Run.keep")
-        key = {"keep": function.__name__, **{name: getattr(value, "hash", value) for name, value in given.items()}}
-        return self.promise(key, function, given, label=label)()
+        known = {  # a network's text does not say how many classes it has
+            name: getattr(value, "hash", repr(value) if isinstance(value, Network) else value)
+            for name, value in given.items()
+        }
+        return self.promise({"keep": function.__name__, **known}, function, given, label=label)()
 
     def _where(self, key: Any, complete: bool) -> str:
         sizes = [] if complete else [{k: v for k, v in one.items() if k not in WORK} for one in self.sizes]

@@ -225,6 +225,16 @@ def modes(run: Run, network: str, data: Data, width: int, *, label: str = "modes
     return predicted(run, network, data, label=label, lr=1e-7, steps=[0, 1], width=width, draws=20).about
 
 
+def starts(run: Run, network: Network, x: NDArray[Any], width: int, members: range, *, label: str, seed: int) -> Array:
+    """`starts_of`, kept as a piece."""
+    given: dict[str, Any] = {"network": network, "x": x, "width": width, "members": members, "seed": seed}
+    return run.keep(_starts, label=f"starts of {label}", **given)["logits"]
+
+
+def _starts(**given: Any) -> Piece:
+    return {"logits": starts_of(**given)}
+
+
 def starts_of(network: Network, x: NDArray[Any], width: int, members: range, seed: int) -> Array:
     """Logits before training of the members that `fg.train` trains: (networks, points, classes)."""
     import torch
