@@ -119,6 +119,12 @@ def test_controls_stay_in_sight_after_comparing_and_scrolling(opened: Any, width
     tab.page.evaluate("document.querySelector('#App').scrollTop = 600")
     tab.page.wait_for_timeout(300)
     assert tab.page.evaluate("document.querySelector('#App').scrollTop") > 300
+    tab.page.mouse.move(width / 2, 700)  # marimo raises the cell under the mouse: over the panels
+    tab.page.wait_for_timeout(300)
+    above = tab.page.evaluate(
+        "!!document.elementFromPoint(innerWidth / 2, 20).closest('[data-cell-id]:has(.fg-controls)')"
+    )
+    assert above
     box = tab.page.evaluate("document.querySelector('[data-cell-id]:has(.fg-controls)').getBoundingClientRect()")
     assert -1 <= box["top"] <= 1
     assert box["height"] <= 0.4 * 900 + 1

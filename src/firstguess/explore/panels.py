@@ -230,7 +230,7 @@ STYLE = """<style>
 .fg-scroll td:first-child,.fg-scroll th:first-child{text-align:left}
 .fg-share{float:right;margin-left:1rem;font-size:.9rem;font-weight:400;
 padding:.1rem .6rem;border:1px solid var(--border);border-radius:.4rem}
-.marimo-cell:has(.fg-controls),[data-cell-id]:has(.fg-controls){position:sticky;top:0;z-index:20;
+.marimo-cell:has(.fg-controls),[data-cell-id]:has(.fg-controls){position:sticky;top:0;z-index:40;
 background:var(--background);padding:.3rem 0;border-bottom:1px solid var(--border);max-height:40vh;overflow-y:auto}
 #fg-presets a,#fg-before a{text-decoration:underline;text-underline-offset:2px}
 .fg-wide{grid-column:1/-1}.fg-text{font-family:ui-monospace,monospace;overflow-wrap:anywhere;font-size:.85rem}
