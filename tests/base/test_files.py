@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,26 @@ def test_what_is_saved_goes_that_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(fg.InvalidInput, match="No space"):
         fg.figures.save(p.plot(), target)
     assert target.read_bytes() == old
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_weights_that_a_disk_refuses_are_one_clear_error(tmp_path: Path) -> None:
+    """What safetensors raises is no OSError. The old file stays."""
+    target = tmp_path / "weights.safetensors"
+    target.write_bytes(b"the old ones")
+    script = (
+        "import resource, signal, sys, torch, firstguess as fg\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "fixed = fg.repair(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), "
+        "torch.randn(20, 6))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "try: fixed.save(sys.argv[1])\n"
+        "except fg.InvalidInput as error: sys.exit(str(error))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(target)], capture_output=True, text=True, check=False)
+    assert "Expected a file that can be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert target.read_bytes() == b"the old ones"
     assert len(list(tmp_path.iterdir())) == 1
 
 

@@ -164,6 +164,15 @@ def test_bad_limits_are_refused(limit: object):
         fg.assert_even("dense > tanh > dense", BLOB, max_gamma=limit)  # type: ignore[arg-type]
 
 
+def test_limits_may_be_numbers_of_numpy_and_torch():
+    """`numpy.bool` cannot be subtracted, and a limit that was computed is often a numpy.float64."""
+    for limit in (np.float64(0.9), np.float32(0.9), torch.tensor(0.9)):
+        plain = gate.check("dense > tanh > dense", BLOB, max_share=0.9, max_gamma=2.0, inits=20, width=20)
+        found = gate.check("dense > tanh > dense", BLOB, max_share=limit, max_gamma=np.float64(2.0), inits=20, width=20)  # type: ignore[arg-type]
+        assert (found.passed, found.sure) == (plain.passed, plain.sure)
+        assert found.max_share == pytest.approx(0.9)
+
+
 @pytest.mark.parametrize("limit", [20_000.0, 0.5])
 def test_an_interrupted_gate_neither_passes_nor_draws_on(limit: float):
     """`measure` keeps what it has when it is interrupted; a gate must not answer from that, whatever the limit."""

@@ -34,6 +34,7 @@ PAIRS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
     "sum of heads": (lambda m, x: S(m.wide(x) + m.deep(x)), lambda m, x: m.wide(x) + m.deep(x)),
     "dot product": (lambda m, x: S((m.u(x) * m.v(x)).sum(-1)), lambda m, x: (m.u(x) * m.v(x)).sum(-1)),
     "temperature": (lambda m, x: S(m.deep(x) / 2), lambda m, x: m.deep(x) / 2),
+    "by its other name": (lambda m, x: torch.special.expit(m.deep(x)), lambda m, x: m.deep(x)),
     "the other class": (lambda m, x: 1 - S(m.deep(x)), lambda m, x: -m.deep(x)),
     "average": (lambda m, x: (S(m.deep(x)) + S(m.wide(x))) / 2, lambda m, x: S(m.deep(x)) + S(m.wide(x)) - 1),
     "stacked": (

@@ -83,10 +83,10 @@ def checked(path: str | Path, endings: Collection[str], *, said: str, example: s
     return target
 
 
-def write(target: Path, content: bytes) -> Path:
+def write(target: Path, content: bytes | Callable[[Path], object]) -> Path:
     """Write the file, whole or not at all, and return its path; a disk that refuses is one clear error."""
     try:
-        place(target.resolve(), lambda half: half.write_bytes(content))
+        place(target.resolve(), content if callable(content) else lambda half: half.write_bytes(content))
     except OSError as error:
         raise InvalidInput(
             "a file that can be written", got=f"{target} ({error.strerror})", where="save(path)", hint="another folder"

@@ -261,7 +261,7 @@ def predict_duration(
         return replace(asked, why="not predicted: the inputs are not one array of numbers")
     if data.y is None:
         return replace(
-            asked, why="not predicted: the data have no labels (one per point), so what is learned is unknown"
+            asked, why="not predicted: the data have no class labels (one per point), so what is learned is unknown"
         )
     if len(np.unique(data.y)) < 2:
         return replace(asked, why="not predicted: all labels are the same")

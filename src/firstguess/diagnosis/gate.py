@@ -185,7 +185,7 @@ def _limits(max_gamma: float | None, max_share: float | None) -> dict[str, float
         max_gamma = _GAMMA
     checks.within(max_gamma, "a drift ratio above 0", "max_gamma", "max_gamma=1.0", optional=True)
     checks.within(max_share, "a share between 0 and 1", "max_share", "max_share=0.7", high=1, optional=True)
-    return checks.given(share=max_share, gamma=max_gamma)
+    return {name: float(limit) for name, limit in checks.given(share=max_share, gamma=max_gamma).items()}
 
 
 def _value(name: str, m: Measurement) -> tuple[float, float, float]:

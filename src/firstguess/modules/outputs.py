@@ -295,7 +295,7 @@ Range: TypeAlias = "tuple[float, float] | None"  # what a number can be; None: n
 EPS = 1e-7  # probabilities this near 0 or 1 are that near, as logits
 _FREE = (-math.inf, math.inf)
 _ENDS: dict[str, Range] = {
-    **dict.fromkeys(("sigmoid", "softmax", "_softmax", "_safe_softmax", "hardsigmoid"), (0.0, 1.0)),
+    **dict.fromkeys(("sigmoid", "special_expit", "softmax", "_softmax", "_safe_softmax", "hardsigmoid"), (0.0, 1.0)),
     **dict.fromkeys(("log_softmax", "_log_softmax", "log_sigmoid", "log_sigmoid_forward"), (-math.inf, 0.0)),
     **dict.fromkeys(("tanh", "erf", "sin", "cos"), (-1.0, 1.0)),
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "convolution", "embedding"), _FREE),

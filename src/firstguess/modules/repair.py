@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
-from firstguess.base.files import place
+from firstguess.base.files import write
 from firstguess.base.record import Record, Shown
 from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
@@ -445,11 +446,17 @@ def refuse_trained(model: nn.Module, where: str, allowed: Callable[[], bool]) ->
 def save_weights(model: nn.Module, path: str | Path) -> Path:
     """Write safetensors; tied weights are written once, as the format has it."""
     try:
+        from safetensors import SafetensorError
         from safetensors.torch import save_model
     except ImportError as error:
         raise FirstguessError(
             "the package safetensors", got="not installed", hint="pip install 'firstguess[repair]'"
         ) from error
-    target = Path(path)
-    place(target, lambda half: save_model(model, str(half)))
-    return target
+
+    def whole(half: Path) -> None:
+        try:
+            save_model(model, str(half))
+        except SafetensorError as error:  # a full disk, too
+            raise OSError(errno.EIO, str(error)) from error
+
+    return write(Path(path), whole)
