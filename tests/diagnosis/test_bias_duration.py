@@ -423,4 +423,4 @@ def test_shell() -> None:
 
 def test_an_end_that_was_not_seen_is_more_than_what_was() -> None:
     """The latest of the counts may be beyond the last step that was looked at."""
-    assert "to more than" in replace(SOME, low=10.0, high=math.inf).words
+    assert "gone after 10 steps or more: " in replace(SOME, low=10.0, high=math.inf).words

@@ -147,6 +147,13 @@ def test_causes_of_bert_have_the_words_of_its_users() -> None:
     assert any("position embeddings" in word for word in words)
 
 
+def test_embeddings_are_named_in_the_room_of_a_chart() -> None:
+    names = ("bert.embeddings.token_type_embeddings", "bert.embeddings.position_embeddings")
+    cause = Cause("a … b", "constant", 0.0, 0.7, 0.7, 0.01, names)
+    assert cause.words == "token type and position embeddings, the same for all inputs"
+    assert cause.short(34) == "token type and position embeddings"
+
+
 def test_torch_has_words_too() -> None:
     torch.manual_seed(0)
     words = {cause.words for cause in candidates(flow_of(TorchEncoder(), torch.randint(0, 50, (16, 6))), least=0.0)}

@@ -62,9 +62,14 @@ def sklearn_model() -> Any:
 
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "1 another number of features": (
-        lambda: fg.measure(mlp(), torch.randn(40, 32), inits=2), "the Linear takes 64 features, and is given 32"
+        lambda: fg.measure(mlp(), torch.randn(40, 32), inits=2), "first Linear takes 64 features, and the data have 32"
     ),
-    "1 images to a Linear": (lambda: fg.measure(mlp(), torch.randn(40, 1, 8, 8), inits=2), "Try: x.flatten(1)"),
+    "1 images to a Linear": (
+        lambda: fg.measure(mlp(), torch.randn(40, 1, 8, 8), inits=2), "x.flatten(1), or nn.Flatten() as the first layer"
+    ),
+    "1 images to a Linear, explained": (
+        lambda: fg.explain_guess(mlp(), (torch.randn(40, 1, 8, 8), Y)), "nn.Flatten() as the first layer"
+    ),
     "2 images with channels last": (
         lambda: fg.measure(cnn(), torch.randn(40, 8, 8, 3), inits=2), r"Try: x.permute(0, 3, 1, 2)"
     ),
@@ -85,7 +90,9 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "9 Linear for dense": (lambda: fg.predict("Linear > relu > dense"), "a layer with weights is dense"),
     "10 a checkpoint": (lambda: fg.measure("runs/model.pt", X), "a checkpoint, at measure. Try: model = MyModel()"),
     "11 a state dict": (lambda: fg.diagnose(mlp().state_dict(), X), "these are weights without a network"),
-    "11 an estimator": (lambda: fg.measure(sklearn_model(), X), "LogisticRegression is none"),
+    "11 an estimator": (
+        lambda: fg.measure(sklearn_model(), X), "LogisticRegression is not one, so its weights cannot be re-initialized"
+    ),
     "14 no data": (lambda: fg.diagnose(mlp(), None), "but got no data. Try: fg.diagnose(model, x)"),
     "15 nothing": (lambda: fg.diagnose(mlp()), "but got no data. Try: fg.diagnose(model, x)"),  # pyright: ignore
 }  # fmt: skip
@@ -116,6 +123,38 @@ def test_12_one_output_may_be_a_regression() -> None:
     assert not any("by its sign" in note for note in fg.diagnose(mlp(1), (X, Y % 2), inits=4, advice=False).notes)
 
 
+def test_12_measure_says_so_too() -> None:
+    said = "a regression has no guesses to judge"
+    assert said in " ".join(str(fg.measure(mlp(1), X, inits=2)).split())
+    assert said not in " ".join(str(fg.measure(mlp(1), (X, Y % 2), inits=2)).split())
+
+
 def test_13_a_class_by_accident() -> None:
     found = fg.measure(nn.Sequential, X, inits=2).findings
     assert any("no parameters" in finding.message for finding in found)
+
+
+def test_a_page_has_no_notes_on_the_work_that_nobody_asked_for() -> None:
+    """How fast members ran; and what was not asked, because labels are out of range, which the fault says."""
+    m = fg.measure(mlp(), X, inits=2)
+    assert any("members run" in note for note in m.notes)
+    assert "members run" not in str(m)
+    d = fg.diagnose(mlp(2), (X, Y), inits=4, advice=False, progress=False)
+    assert d.to_fix[0].name == "labels out of range"
+    assert "not asked" not in str(d)
+
+
+def test_a_result_is_as_wide_as_columns_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = fg.measure(mlp(), X, inits=4)
+    widths = []
+    for columns in ("64", "80", "300"):
+        monkeypatch.setenv("COLUMNS", columns)
+        widths.append(max(map(len, str(m).splitlines())))
+        assert widths[-1] <= int(columns)
+    assert widths[0] < widths[-1] <= 100
+
+
+def test_softmaxes_are_named_where_they_stand() -> None:
+    model = nn.Sequential(*mlp(), nn.Softmax(-1), nn.Softmax(-1))  # type: ignore[misc]
+    d = fg.diagnose(model, (X, Y), loss=nn.CrossEntropyLoss(), inits=4, advice=False, progress=False)
+    assert (d.to_fix[0].name, d.to_fix[0].where) == ("softmax twice", "`4` (Softmax)")

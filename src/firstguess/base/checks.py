@@ -128,7 +128,7 @@ def no_model(what: object, where: str, otherwise: str) -> InvalidInput:
     if hasattr(what, "keys") and hasattr(what, "values"):
         hint = "model = MyModel(); model.load_state_dict(…); then the model: these are weights without a network"
     elif kind.__module__.partition(".")[0] in ("sklearn", "xgboost", "lightgbm", "keras", "tensorflow"):
-        hint = f"an nn.Module of PyTorch's: {kind.__name__} is none, and its weights are not drawn at random by torch"
+        hint = f"a PyTorch model, or its class: {kind.__name__} is not one, so its weights cannot be re-initialized"
     expected = "a Network, its text, an nn.Module, a class or a factory"
     return InvalidInput(expected, got=f"{kind.__module__}.{kind.__qualname__}", where=where, hint=hint)
 

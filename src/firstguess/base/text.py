@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-COLUMNS = 100  # of a terminal
+COLUMNS = 100  # of a page, at most: long lines are hard to read
 
 _LONGEST_PERIOD = 64  # layers of a segment that is written once with its count
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -220,6 +221,11 @@ def counted(texts: Iterable[str]) -> list[str]:
     return [text if times == 1 else f"{text} ({times} times)" for text, times in Counter(texts).items()]
 
 
+def columns() -> int:
+    """As wide as the terminal is, or as COLUMNS says; 56 at least, at most 100."""
+    return min(COLUMNS, max(56, shutil.get_terminal_size((COLUMNS, 24)).columns))
+
+
 def page(title: str, rows: Sequence[tuple[str, str]], *, table: Iterable[str] = (), remarks: Iterable[str] = ()) -> str:
     """A result as text: a title, label and value one a line (long values wrap under themselves), a table, remarks.
 
@@ -233,10 +239,10 @@ def page(title: str, rows: Sequence[tuple[str, str]], *, table: Iterable[str] = 
     lines = [title]
     for label, value in rows:
         start, rest = f"  {label:<{width}}  ", " " * (width + 4)
-        lines += textwrap.wrap(value, COLUMNS, initial_indent=start, subsequent_indent=rest)
+        lines += textwrap.wrap(value, columns(), initial_indent=start, subsequent_indent=rest)
     lines += table
     for remark in remarks:
-        lines += textwrap.wrap(remark, COLUMNS, initial_indent="  ", subsequent_indent="    ")
+        lines += textwrap.wrap(remark, columns(), initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)
 
 

@@ -127,11 +127,9 @@ class PredictedDuration:
             return f"with {self.how} {late} (raise seconds= to look further)"
         about = "roughly" if self.optimizer == "adam" else "about"
         if self.uncertain:
-            most = self._number(self.high) if math.isfinite(self.high) else f"more than {self._last}"
-            count = f"{self._number(self.low)} to {most} steps"
-            why = (
-                "outputs differ so little that it depends on how even the labels are, which this few points do not show"
-            )
+            end = f"to {self._number(self.high)} steps" if math.isfinite(self.high) else "steps or more"
+            count = f"{self._number(self.low)} {end}"
+            why = "outputs differ so little that it depends on how even the labels are: too few points to tell"
             if min(self.left, default=0.0) < EDGE - LEFT:
                 why = "on the way other classes are favoured in turn, and how much is not known well enough"
             return f"with {self.how} 75 % of the starting bias is gone after {count}: {why}"

@@ -114,7 +114,10 @@ class Cause(Record):
         if self.kind == "data":
             return "the data themselves"
         if self.kind == "constant":
-            return elided(" and ".join(dict.fromkeys(map(_lookup, self.steps))) + ", the same for all inputs", width)
+            names = [*dict.fromkeys(map(_lookup, self.steps))]
+            same = all(name.endswith(" embeddings") for name in names[1:])
+            text = " and ".join([*(name.removesuffix(" embeddings" * same) for name in names[:-1]), names[-1]])
+            return elided(text if width < _ROOM else f"{text}, the same for all inputs", width)
         what, code = doing(self.kind), self.kind.startswith(f"{_CODE}: ")
         if len(self.steps) > 1:
             places = code or what == "attention"
@@ -138,6 +141,7 @@ class Cause(Record):
 
 
 _CODE = "code"
+_ROOM = 60  # characters, with which a cause is explained
 
 
 def _of_biases(text: str, width: int) -> str:

@@ -61,6 +61,7 @@ from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import OPTIONS, ModelOptions, settled
+from firstguess.modules.outputs import BY_SIGN
 from firstguess.modules.train import LR
 from firstguess.network.walk import every, needs_images, needs_tokens
 
@@ -170,7 +171,7 @@ def diagnose(
     partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = [subject.note] if subject.note else []
     if look is not None and look.now.single and any(batch.labels is None for batch in subject.batches):
-        notes.append("one output is read as two classes by its sign: a regression has no guesses to judge")
+        notes.append(BY_SIGN)
     parts = Stages(m, clock, tick)
     parts.tick(MEASURED)
     verdict = verdict_of(m, wanted=inits)

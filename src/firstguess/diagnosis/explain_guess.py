@@ -15,7 +15,7 @@ import numpy as np
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.record import Shown, StoredRecord
-from firstguess.base.text import COLUMNS, percent_apart
+from firstguess.base.text import columns, percent_apart
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, merged
 from firstguess.modules.measure import Progress, measured
@@ -137,7 +137,7 @@ class Explanation(StoredRecord, Shown):
             lines.append(f"  {self._without_cause}")
         remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
-            lines += textwrap.wrap(percent_apart(remark), COLUMNS, initial_indent="  ", subsequent_indent="     ")
+            lines += textwrap.wrap(percent_apart(remark), columns(), initial_indent="  ", subsequent_indent="     ")
         return percent_apart("\n".join(lines))
 
 

@@ -277,7 +277,7 @@ def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, 
         for _ in range(2):  # the first call of a model is slower
             began = time.perf_counter()
             try:
-                with first_forward():
+                with first_forward(few[0]):
                     seen = examine(model, few, pick=pick, seed=seed)
             except Exception:  # of a user's model, on a part of the data
                 if size >= total:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-import shutil
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from firstguess.base.text import capital, percent, percent_apart, percents, rounded_off, short, size_change_of, spaced
+from firstguess.base.text import (
+    capital,
+    columns,
+    percent,
+    percent_apart,
+    percents,
+    rounded_off,
+    short,
+    size_change_of,
+    spaced,
+)
 from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.answer import INTERRUPTED, NAMELESS, TIME_WAS_UP, Answer, Trains, in_steps
 from firstguess.diagnosis.causes import in_time, lines_of
@@ -370,21 +379,19 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
     return rows
 
 
-_NARROWEST, _WIDEST, _ADVICE = 56, 100, 5  # columns, and changes; what does not fit is in the report
+_ADVICE = 5  # changes that are shown: more are in the report
 
 
 def page(d: Diagnosis) -> str:
     """The answer, then everything that it follows from, as wide as the terminal is (at most 100 columns)."""
-    given = shutil.get_terminal_size((_WIDEST, 24)).columns
-    columns = min(_WIDEST, max(_NARROWEST, given))
-    return "\n".join(line for part in _Page(d, columns).parts() for line in part)
+    return "\n".join(line for part in _Page(d, columns()).parts() for line in part)
 
 
 class _Page:
     """A diagnosis in this number of columns."""
 
-    def __init__(self, d: Diagnosis, columns: int) -> None:
-        self._d, self._columns = d, columns
+    def __init__(self, d: Diagnosis, wide: int) -> None:
+        self._d, self._columns = d, wide
 
     def parts(self) -> Iterator[list[str]]:
         d = self._d

@@ -145,10 +145,10 @@ def _assumed(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:
     if not guessed:
         return verdict
     first = " and ".join(f"{f.kind} at {f.layer}" for f in guessed)
-    sure = "to be sure, pass a function that builds it, or its class"
+    sure = "to be sure, pass its class, or a function that builds it"
     if all(f.kind == FindingKind.MAYBE_TRAINED for f in guessed) and any(f.kind in PARTLY for f in findings):
         return replace(verdict, probability=math.nan, chances=())  # the line of what is kept says it
-    if_so = f"if it starts as this instance's own values suggest ({first}): {sure}"
+    if_so = f"this holds if every run starts with such values as this instance has ({first}); {sure}"
     return replace(verdict, probability=math.nan, chances=(), why="; ".join(filter(None, (verdict.why, if_so))))
 
 

@@ -387,7 +387,8 @@ class Measurement(StoredRecord, Shown):
 
     def __str__(self) -> str:
         size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
-        remarks = [*(str(finding) for finding in merged(self.findings)), *(f"note: {note}" for note in self.notes)]
+        told = [note for note in self.notes if not note.startswith("members run")]  # that is for who looks at speed
+        remarks = [*(str(finding) for finding in merged(self.findings)), *(f"note: {note}" for note in told)]
         return page(f"Measurement ({size}, seed {self.seed})", self.summary(), table=self._table(), remarks=remarks)
 
     def _table(self) -> list[str]:

@@ -105,14 +105,14 @@ _OTHER_TYPE = ("dtype", "scalar type", "Input type", "not implemented for 'Byte'
 
 
 @contextmanager
-def first_forward() -> Generator[None]:
+def first_forward(batch: Batch | None = None) -> Generator[None]:
     """What a user's model raises on its first call, as an error that says what to do."""
     try:
         yield
     except FirstguessError:
         raise
     except Exception as error:  # whatever a user's model raises
-        raise not_run(error) from error
+        raise not_run(error, batch) from error
 
 
 def not_run(error: Exception, batch: Batch | None = None) -> InvalidInput:
@@ -129,14 +129,16 @@ def _meant(said: str, x: torch.Tensor | None) -> str:
     """What to do about torch's words for layers and inputs that do not fit.
 
     >>> _meant("mat1 and mat2 shapes cannot be multiplied (50x32 and 64x10)", torch.zeros(50, 32))
-    'other inputs: the Linear takes 64 features, and is given 32'
+    'other inputs: the first Linear takes 64 features, and the data have 32'
     >>> _meant("expected input[5, 8, 8, 3] to have 3 channels, but got 8 channels instead", torch.zeros(5, 8, 8, 3))
     'x.permute(0, 3, 1, 2): the images look channels-last'
     """
     if found := re.search(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", said):
         given, wanted = int(found[1]), int(found[2])
         if x is not None and x.ndim > 2 and math.prod(x.shape[1:]) == wanted:
-            return f"x.flatten(1): the Linear takes {wanted} features"
+            return f"x.flatten(1), or nn.Flatten() as the first layer: the Linear takes {wanted} features"
+        if x is not None and x.ndim == 2 and x.shape[1] == given:
+            return f"other inputs: the first Linear takes {wanted} features, and the data have {given}"
         return f"other inputs: the Linear takes {wanted} features, and is given {given}"
     if found := re.search(r"to have (\d+) channels, but got (\d+) channels", said):
         wanted = int(found[1])

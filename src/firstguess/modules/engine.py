@@ -36,6 +36,7 @@ from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions
 from firstguess.modules.outputs import (
+    BY_SIGN,
     EPS,
     Ending,
     LogitCaller,
@@ -464,7 +465,9 @@ class ModuleEngine:
         parts = () if self._body is None or self._body.off else tuple(self._body.parts)
         more = ", …" if len(parts) > 3 else ""
         once = f"what is kept ({', '.join(parts[:3])}{more}) was run once, for all members" if parts else ""
-        return tuple(note for note in (self._choice.note, once, cast) if note)
+        unlabelled = any(batch.labels is None for batch in self._batches)
+        sign = BY_SIGN if self._nodes == 1 and not self._ending and unlabelled else ""
+        return tuple(note for note in (self._choice.note, once, cast, sign) if note)
 
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""

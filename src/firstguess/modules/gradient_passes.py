@@ -242,7 +242,7 @@ class Passes:
                 hooks.begin()
                 self._forget()
                 try:
-                    with restored(model, parameters=False), first_forward():
+                    with restored(model, parameters=False), first_forward(first):
                         raw, rows = self._call.rows(model, part(first, 0, size))
                         spine = self._spine(rows)
                 except FirstguessError:

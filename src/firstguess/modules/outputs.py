@@ -292,6 +292,7 @@ class Tally:
 
 Range: TypeAlias = "tuple[float, float] | None"  # what a number can be; None: nobody knows
 
+BY_SIGN = "one output is read as two classes by its sign: a regression has no guesses to judge"
 EPS = 1e-7  # probabilities this near 0 or 1 are that near, as logits
 _FREE = (-math.inf, math.inf)
 _ENDS: dict[str, Range] = {

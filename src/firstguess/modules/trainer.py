@@ -228,7 +228,7 @@ class ModuleTrainer:
         """One step of member 0 on a few points: whether it can be copied, what it writes, whether it throws dice."""
         train = self._objective.train
         size = min(train.n, self._batch or train.n)
-        with self._member(0) as model, IsolatedRandomness(0), first_forward():
+        with self._member(0) as model, IsolatedRandomness(0), first_forward(train.batch):
             if not any(parameter.requires_grad for parameter in model.parameters()):
                 raise InvalidInput("a model with something to train", got="no parameter that requires a gradient")
             norms = any(isinstance(module, BATCH_NORMS) for module in model.modules())

@@ -45,7 +45,7 @@ def misfit(seen: Seen) -> Fault | None:
             "softmax twice",
             f"softmax is applied {own}, and again in the loss: gradients are small, and the loss cannot come near 0",
             "no softmax at the end of the model; or log_softmax with nn.NLLLoss()",
-            seen.now.head,
+            [seen.now.head, *places][-1],
             evidence,
             outputs="softmax",
             **numbers,

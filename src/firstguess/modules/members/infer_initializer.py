@@ -306,8 +306,8 @@ def findings(adjustments: list[Adjustment]) -> list[Finding]:
         "look ({rules}, which no interval includes)",
         FindingKind.CONSTANTS: "the model has {rules} where its initializer gives other values: kept, as the "
         "constructor set it",
-        FindingKind.KEPT_VALUES: "every initialization has the model's own values, which its initializer cannot give: "
-        "set by the constructor, or trained; intervals are for these values, with no error bar for others",
+        FindingKind.KEPT_VALUES: "kept in every initialization: its initializer cannot give these values, so the "
+        "constructor set them, or they are trained; intervals hold for these values alone",
         FindingKind.ORTHOGONAL: "re-initialized as orthogonal ({rules}), as the model's values are and its "
         "initializer's are not",
         FindingKind.OWN_RULE: "re-initialized by {rules}, the distribution that the model's values have "

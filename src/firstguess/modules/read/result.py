@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 
 from firstguess.base.record import Shown, StoredRecord
-from firstguess.base.text import COLUMNS, counted, elided
+from firstguess.base.text import columns, counted, elided
 from firstguess.network.layer import Variances
 from firstguess.network.network import Network
 
@@ -83,7 +83,7 @@ class Structure(StoredRecord, Shown):
                 lines.append(f"  {'':<{wide}}  {'':<{kinds}}    {p.variances}")
         for word, texts in (("not read", counted(str(u) for u in self.unread)), ("note", self.notes)):
             for text in texts:
-                lines += textwrap.wrap(f"{word}: {text}", COLUMNS, initial_indent="  ", subsequent_indent="    ")
+                lines += textwrap.wrap(f"{word}: {text}", columns(), initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
 
