@@ -222,7 +222,7 @@ def counted(texts: Iterable[str]) -> list[str]:
 
 
 def columns() -> int:
-    """As wide as the terminal is, or as COLUMNS says; 56 at least, at most 100."""
+    """Count the columns of a page: those of the terminal, or of COLUMNS; 56 at least, at most 100."""
     return min(COLUMNS, max(56, shutil.get_terminal_size((COLUMNS, 24)).columns))
 
 
