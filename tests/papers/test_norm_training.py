@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from firstguess_papers import norm_large, norm_starts
 from firstguess_papers.image_models import Model
-from firstguess_papers.items import Outcome
+from firstguess_papers.items import Entry, Outcome
 from firstguess_papers.judging import UNDECIDED
+from firstguess_papers.measured import decided
 from firstguess_papers.norm import PLACES
 from firstguess_papers.norm_large import AFTER, BEFORE, Setting
-from firstguess_papers.norm_starts import NEUTRAL, NORMS, PREJUDICED, Both, Placed
+from firstguess_papers.norm_starts import NEUTRAL, NORMS, PREJUDICED
 from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.training_pieces import Arm, draws_of
@@ -47,10 +48,14 @@ def made(speed: float, gap: float = 0.0, *, share: float = 0.5, floor: float = 0
     return Arm("made", STEPS, draws, 0.6, real, drawn=networks, about=about)
 
 
-def _both(neutral: float, prejudiced: float, gap: float, *, predicted: float | None = None) -> Both:
+def _both(neutral: float, prejudiced: float, gap: float, *, predicted: float | None = None) -> dict[str, Any]:
     arms = {NEUTRAL: made(neutral), PREJUDICED: made(prejudiced, gap, share=0.97)}
     known = {NEUTRAL: made(neutral, real=False), PREJUDICED: made(predicted or prejudiced, real=False)}
-    return Both(arms, known)
+    return norm_starts.compared(arms, known)
+
+
+def _optimizers(adam: dict[str, Any], descent: dict[str, Any]) -> list[Entry]:
+    return decided(norm_starts.fig2, found={"Adam": adam, norm_starts.DESCENT: descent})
 
 
 def _verdicts(entries: Any) -> list[str]:
@@ -65,65 +70,70 @@ def test_claims_on_training_have_their_items() -> None:
 
 def test_an_optimizer_effect_is_seen_as_one() -> None:
     adam, descent = _both(0.05, 0.03, 0.3), _both(0.05, 0.05, 0.0)
-    assert _verdicts(norm_starts.judged_filtered(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
-    assert norm_starts.judged_filtered(adam, descent)[0].why == "not so: gradient descent"
-    unknown = norm_starts.judged_filtered(adam, _both(0.05, 1e-4, 0.0))[0]  # prejudiced starts never learn
+    assert _verdicts(_optimizers(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
+    assert _optimizers(adam, descent)[0].why == "not so: gradient descent"
+    unknown = _optimizers(adam, _both(0.05, 1e-4, 0.0))[0]  # prejudiced starts never learn
     assert (unknown.verdict, unknown.why) == ("holds with a limit", UNDECIDED)
 
 
 def test_the_claim_holds_where_both_optimizers_agree() -> None:
     both = _both(0.05, 0.03, 0.3)
-    assert _verdicts(norm_starts.judged_filtered(both, both)) == ["holds", "holds", "does not hold", "holds"]
+    assert _verdicts(_optimizers(both, both)) == ["holds", "holds", "does not hold", "holds"]
 
 
 def test_opposite_starts_do_not_hold() -> None:
     adam = _both(0.03, 0.05, -0.2, predicted=0.01)
-    assert _verdicts(norm_starts.judged_filtered(adam, _both(0.05, 0.05, 0.0))) == ["does not hold"] * 4
+    assert _verdicts(_optimizers(adam, _both(0.05, 0.05, 0.0))) == ["does not hold"] * 4
 
 
 def test_starts_that_never_learn_are_not_tested() -> None:
     never = _both(0.05, 1e-4, 0.3)
-    assert _verdicts(norm_starts.judged_filtered(never, never)) == ["not tested"] * 4
+    assert _verdicts(_optimizers(never, never)) == ["not tested"] * 4
 
 
-def _placed(depth: int, *, before: float, after: float, batch: float = 0.05, layer: float = 0.05) -> Placed:
+def _placed(*, before: float, after: float, batch: float = 0.05, layer: float = 0.05) -> dict[str, Any]:
     """Shares at the start before and after; paces of BatchNorm and LayerNorm before."""
     arms = {"no norm": made(0.05, 0.6, share=before)}
     for norm, pace in zip(NORMS, (batch, layer), strict=True):
         arms[f"{norm} before"] = made(pace, 2 * before - 1, share=before)
         arms[f"{norm} after"] = made(0.05, 2 * after - 1, share=after)
-    return Placed(depth, {place: arms[place] for place in PLACES}, {place: arms[place] for place in PLACES})
+    return norm_starts.placed(*({place: arms[place] for place in PLACES} for _ in range(2)))
+
+
+def _places(*found: dict[str, Any]) -> list[Entry]:
+    return decided(norm_starts.fig4, by_depth=dict(zip((1, 5), found, strict=False)))
 
 
 def test_norms_after_behave_as_neutral_and_layernorm_gains_most() -> None:
-    found = [_placed(1, before=0.8, after=0.5, layer=0.03), _placed(5, before=0.9, after=0.5, layer=0.02)]
-    assert _verdicts(norm_starts.judged_placement(found)) == ["holds"] * 4
+    found = _placed(before=0.8, after=0.5, layer=0.03), _placed(before=0.9, after=0.5, layer=0.02)
+    assert _verdicts(_places(*found)) == ["holds"] * 4
 
 
 def test_batchnorm_that_gains_more_contradicts_it() -> None:
-    found = [_placed(1, before=0.8, after=0.5, batch=0.02)]
-    third = norm_starts.judged_placement(found)[2]
+    third = _places(_placed(before=0.8, after=0.5, batch=0.02))[2]
     assert third.verdict == "does not hold"
     assert "no bias mode" in third.why
 
 
 def test_norms_the_wrong_way_round_do_not_hold() -> None:
-    found = [_placed(1, before=0.5, after=0.8)]
-    assert _verdicts(norm_starts.judged_placement(found))[:2] == ["does not hold", "does not hold"]
+    assert _verdicts(_places(_placed(before=0.5, after=0.8)))[:2] == ["does not hold", "does not hold"]
 
 
-def _size(points: int, prejudiced: float, gap: float) -> norm_starts.Size:
-    return norm_starts.Size(points, {NEUTRAL: made(0.05), PREJUDICED: made(prejudiced, gap, share=0.99)})
+def _points(*found: tuple[float, float]) -> list[str]:
+    """Verdicts of 4000 and of 400 points: paces of prejudiced starts, and gaps between classes."""
+    arms = {
+        n: {NEUTRAL: made(0.05), PREJUDICED: made(prejudiced, gap, share=0.99)}
+        for n, (prejudiced, gap) in zip((4000, 400), found, strict=True)
+    }
+    return _verdicts(decided(norm_starts.fig_g7, by_points=arms, counts=(4000, 400), depth=20))
 
 
 def test_overlap_with_many_points_only_is_a_limit() -> None:
-    many, few = _size(4000, 0.05, 0.5), _size(400, 0.02, 0.5)
-    assert _verdicts(norm_starts.judged_deep(many, few, 20)) == ["holds", "holds with a limit"]
+    assert _points((0.05, 0.5), (0.02, 0.5)) == ["holds", "holds with a limit"]
 
 
 def test_curves_together_and_accuracies_apart_contradict_it() -> None:
-    many, few = _size(4000, 0.02, 0.0), _size(400, 0.05, 0.0)
-    assert _verdicts(norm_starts.judged_deep(many, few, 20)) == ["does not hold", "does not hold"]
+    assert _points((0.02, 0.0), (0.05, 0.0)) == ["does not hold", "does not hold"]
 
 
 def _setting(before: float, after: float, *, shift: float = 0.0, shares: tuple[float, float] = (0.9, 0.5)) -> Setting:

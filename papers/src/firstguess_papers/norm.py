@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special, stats
 
 import firstguess as fg
-from firstguess import figures
+from firstguess.figures import Panel, Series, lines_chart, panels_chart
 from firstguess_papers.charts import deep, gamma, laws, lines, std
 from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Array, Check, Number, above, check, claimed, each
+from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, each
 from firstguess_papers.measured import Cell, Found, measured
-from firstguess_papers.mf import mean
-from firstguess_papers.running import Run
 
 if TYPE_CHECKING:
     from firstguess import EmpiricalGuesses, Measurement
@@ -31,6 +29,7 @@ AROUND = {  # an activation
 }
 PLACES = {place: around.format("relu") for place, around in AROUND.items()}
 DEPTHS = (1, 20)
+KEYS = [(place, depth) for depth in DEPTHS for place in PLACES]
 ONE_LAYER = 0.2270630  # std of G₀ after one plain ReLU layer, √(arcsin(1/π)/2π): theory.md §3
 NEUTRAL = ONE_LAYER / 3  # what still counts as neutral in the checks of this file
 NEARLY = 0.05  # std of G₀ beyond even guesses that still counts as nearly neutral, on digits
@@ -40,21 +39,6 @@ ROOM = 0.03  # difference of two standard deviations of G₀ that does not matte
 def network(place: str, depth: int) -> str:
     """`depth` hidden layers with a norm in one of the `PLACES`, Kaiming, no biases."""
     return deep(PLACES[place], depth)
-
-
-def kernel_law(run: Run, text: str, data: Data, *, classes: int = 2) -> EmpiricalGuesses:
-    """The law of the guesses by the kernel reading of these very points (theory.md (11)), kept as a piece."""
-    from firstguess import EmpiricalGuesses
-
-    def compute() -> dict[str, object]:
-        p = fg.predict(text, data=data, classes=classes, draws=4000, seed=run.seed)
-        assert isinstance(p.guesses, EmpiricalGuesses)
-        return {"fractions": p.guesses.fractions, "gamma": float(p.gamma[-1])}
-
-    kept = run.piece(
-        {"kernel": text, "data": data.hash, "classes": classes, "draws": 4000}, compute, label=f"kernel of {text}"
-    )
-    return EmpiricalGuesses(kept["fractions"], data.n, run.seed)
 
 
 def beyond_even(m: Measurement) -> Number:
@@ -78,38 +62,34 @@ def paired(one: Measurement, other: Measurement) -> Number:
     return Number(float(a.std(ddof=1) - b.std(ddof=1)), error)
 
 
-def _cells(c: Found, x: Data, **options: Any) -> dict[Any, Cell]:
+def _cells(c: Found, x: Data) -> dict[Any, Cell]:
     """Every place of the norm at every depth, of the first width and of the others, with their numbers of networks."""
-    c.known["x"] = x
+    c.known |= {"x": x, "last": c.widths[-1], "grid": [(d, w) for d in DEPTHS for w in c.widths]}
     many = c.inits if isinstance(c.inits, tuple) else (c.inits, *[c.wider] * (len(c.widths) - 1))
     return {
-        (place, depth, width): Cell(network(place, depth), x, {"inits": inits, "width": width, **options})
+        (place, depth, width): Cell(network(place, depth), x, {"inits": inits, "width": width})
         for width, inits in zip(c.widths, many, strict=True)
-        for depth in DEPTHS
-        for place in PLACES
+        for place, depth in KEYS
     }
 
 
-Of: TypeAlias = Callable[["Measurement"], Number]
-
-
-def _over(c: Found, place: str, of: Of, depths: Sequence[int] = DEPTHS) -> dict[str, Number]:
+def _over(c: Found, place: str, of: Callable[[Any], Number], depths: Sequence[int] = DEPTHS) -> dict[str, Number]:
     """A number by depth and width."""
-    return {f"{place}, {depth} × {width}": of(c[place, depth, width]) for depth in depths for width in c.widths}
+    return {f"{place}, {d} × {w}": of(c[place, d, w]) for d, w in c.grid if d in depths}
 
 
 def _agree(c: Found, place: str) -> list[Check]:
     return [
         Check(f"{place}, {d} × {w}", "distributed as the closed form says",
               fg.compare(fg.predict(network(place, d)), c[place, d, w]).agrees, str(std(c[place, d, w])))
-        for d in DEPTHS for w in c.widths
+        for d, w in c.grid
     ]  # fmt: skip
 
 
 def _laws(c: Found, title: str, says: str, theory: Any) -> dict[str, Any]:
     """A panel a place and depth at the first width, with the laws that `theory(place, depth)` gives."""
     return {"laws": laws(
-        {key: c[*key, c.widths[0]] for key in _keys()},
+        {key: c[*key, c.widths[0]] for key in KEYS},
         lambda place, depth: f"{place}, {depth} layer{'s' * (depth > 1)}, width {c.widths[0]}",
         theory=theory, note=lambda m: f"std {std(m)}", title=title, says=says, columns=5, width=200,
     )}  # fmt: skip
@@ -127,28 +107,6 @@ def _neutral(c: Found, claim: str, place: str) -> Entry:
     )  # fmt: skip
 
 
-def _judge_blob(c: Found) -> list[Entry]:
-    kept, as_none = "BatchNorm before", "LayerNorm before"
-    return [
-        claimed(
-            "N1", "layers × width, std of G₀",
-            each(_over(c, kept, std), near=ONE_LAYER, room=ROOM, than="one plain layer's"), within=_agree(c, kept),
-            limit="the level is kept within the room, but some law differs from the closed form (finite width)",
-        ),
-        _neutral(c, "N2", "BatchNorm after"),
-        _neutral(c, "N4", "LayerNorm after"),
-        claimed(
-            "N3", "layers × width, std of G₀ with LayerNorm before − without a norm, and by depth",
-            [*each({f"{d} × {w}": paired(c[as_none, d, w], c["no norm", d, w]) for d in DEPTHS for w in c.widths},
-                   near=0.0, room=ROOM),
-             *(check(f"{as_none}, 20 × {w}", std(c[as_none, 20, w]), above=std(c[as_none, 1, w]), by=2 * ROOM,
-                     than="one layer's") for w in c.widths)],
-            within=_agree(c, as_none),
-            limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
-        ),
-    ]  # fmt: skip
-
-
 fig3 = measured(
     "norm/fig3", "Norm before or after the activation: how untrained networks split random data",
     "NORM Fig 3, Th 4.1-4.4", claims=("N1", "N2", "N4", "N3"),
@@ -157,57 +115,62 @@ fig3 = measured(
     quick=dict(n=400, widths=(100, 200), inits=300, wider=100),
     full=dict(n=1000, widths=(100, 400), inits=1000, wider=150),
     seconds=(12, 120),
-    cells=lambda c: _cells(c, c.blob(c.n, 1000), classes=2),
+    measure={"classes": 2},
+    cells=lambda c: _cells(c, c.blob(c.n, 1000)),
     rows=lambda c, place, depth, width: {
         "data": "blob", "depth": depth, "width": width, "theory_std": fg.predict(network(place, depth)).guesses.std(),
     },
-    judge=_judge_blob,
+    judge=lambda c: [
+        claimed(
+            "N1", "layers × width, std of G₀",
+            each(_over(c, "BatchNorm before", std), near=ONE_LAYER, room=ROOM, than="one plain layer's"),
+            within=_agree(c, "BatchNorm before"),
+            limit="the level is kept within the room, but some law differs from the closed form (finite width)",
+        ),
+        _neutral(c, "N2", "BatchNorm after"),
+        _neutral(c, "N4", "LayerNorm after"),
+        claimed(
+            "N3", "layers × width, std of G₀ with LayerNorm before − without a norm, and by depth",
+            [*each({f"{d} × {w}": paired(c["LayerNorm before", d, w], c["no norm", d, w]) for d, w in c.grid},
+                   near=0.0, room=ROOM),
+             *(check(f"LayerNorm before, 20 × {w}", std(c["LayerNorm before", 20, w]),
+                     above=std(c["LayerNorm before", 1, w]), by=2 * ROOM, than="one layer's") for w in c.widths)],
+            within=_agree(c, "LayerNorm before"),
+            limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
+        ),
+    ],
     charts=lambda c: _laws(
         c, "Guesses with norms before and after the activation",
         "Lines: closed form for infinite width and as many points, no free parameter.",
         lambda place, depth: {"theory": fg.predict(network(place, depth))},
     ),
-    holds={"laws": Holds(
-        "After the activation a norm makes guesses even; before it, bias stays (BatchNorm) or grows (LayerNorm)"
-    )},
+    holds={"laws": "After the activation a norm makes guesses even; before it, bias stays (BatchNorm) or grows "
+                   "(LayerNorm)"},
 )  # fmt: skip
 
 
 def _kernels(c: Found, deepest: int = 20) -> dict[tuple[str, int], EmpiricalGuesses]:
-    """Kernel readings by place and depth; of BatchNorm, which takes time, up to a depth."""
-    keys = [(place, depth) for place in PLACES for depth in DEPTHS if depth <= deepest or "Batch" not in place]
-    return {(place, depth): kernel_law(c.run, network(place, depth), c.x) for place, depth in keys}
+    """Laws by the kernel reading of these very points (theory.md (11)); of BatchNorm, which takes time, to a depth."""
+    from firstguess import EmpiricalGuesses
+
+    def law(text: str) -> EmpiricalGuesses:
+        def compute() -> dict[str, object]:
+            p = fg.predict(text, data=c.x, classes=2, draws=4000, seed=c.run.seed)
+            assert isinstance(p.guesses, EmpiricalGuesses)
+            return {"fractions": p.guesses.fractions, "gamma": float(p.gamma[-1])}
+
+        key = {"kernel": text, "data": c.x.hash, "classes": 2, "draws": 4000}
+        return EmpiricalGuesses(c.run.piece(key, compute, label=f"kernel of {text}")["fractions"], c.n, c.run.seed)
+
+    return {(p, d): law(network(p, d)) for p in PLACES for d in DEPTHS if d <= deepest or "Batch" not in p}
 
 
-def _off_random(c: Found) -> dict[Any, Number]:
+def _off_random(c: Found, where: str) -> list[Check]:
     """std of G₀ less that of the closed form for random data."""
-    known = {key: fg.predict(network(*key), points=c.n).guesses.std() for key in _keys()}
-    return {key: std(m) - Number(known[key[:2]]) for key, m in c.cells.items()}
-
-
-def _keys() -> list[tuple[str, int]]:
-    return [(place, depth) for depth in DEPTHS for place in PLACES]
-
-
-def _judge_images(c: Found) -> list[Entry]:
-    before, after = (
-        {f"{p}, {d} × {w}": value for (p, d, w), value in c.off.items() if ("after" in p) is own}
-        for own in (False, True)
-    )
-    return [
-        claimed(
-            "N8", "layers × width, std of G₀ on CIFAR-10 − by the closed form for random data",
-            each(before, near=0.0, room=0.05), within=each(after, near=0.0, room=0.05),
-            limit="images are not independent, and LayerNorm after the activation does not remove what they share",
-            otherwise="off by more than 0.05",
-        ),
-        claimed(
-            "N8", "beyond the paper: std of G₀ and the kernel reading's of the same images",
-            [check(f"{p}, {d} layers", std(c[p, d, c.widths[-1]]), near=law.std(), room=ROOM, than="the kernel's")
-             for (p, d), law in c.kernels.items()],
-            otherwise="finite width: the kernel is for infinitely wide layers",
-        ),
-    ]  # fmt: skip
+    return each({
+        f"{p}, {d} × {w}": std(m) - Number(fg.predict(network(p, d), points=c.n).guesses.std())
+        for (p, d, w), m in c.cells.items() if ("after" in p) is (where == "after")
+    }, near=0.0, room=0.05)  # fmt: skip
 
 
 fig3_cifar10 = measured(
@@ -218,14 +181,28 @@ fig3_cifar10 = measured(
     "(BatchNorm: up to {deepest} layers).",
     quick=dict(n=250, widths=(100,), inits=240, wider=0, deepest=1),
     full=dict(n=600, widths=(100, 400), inits=1000, wider=150, deepest=20),
-    cells=lambda c: _cells(c, c.run.data("cifar10", points=c.n), classes=2),
-    quantities=lambda c: {"kernels": _kernels(c, c.deepest), "off": _off_random(c)},
+    measure={"classes": 2},
+    cells=lambda c: _cells(c, c.run.data("cifar10", points=c.n)),
+    quantities=lambda c: {"kernels": _kernels(c, c.deepest)},
     rows=lambda c, place, depth, width: {
         "data": "cifar10", "depth": depth, "width": width,
         "theory_std": fg.predict(network(place, depth)).guesses.std(),
         "kernel_std": c.kernels[place, depth].std() if (place, depth) in c.kernels else None,
     },
-    judge=_judge_images,
+    judge=lambda c: [
+        claimed(
+            "N8", "layers × width, std of G₀ on CIFAR-10 − by the closed form for random data",
+            _off_random(c, "before"), within=_off_random(c, "after"),
+            limit="images are not independent, and LayerNorm after the activation does not remove what they share",
+            otherwise="off by more than 0.05",
+        ),
+        claimed(
+            "N8", "beyond the paper: std of G₀ and the kernel reading's of the same images",
+            [check(f"{p}, {d} layers", std(c[p, d, c.last]), near=law.std(), room=ROOM, than="the kernel's")
+             for (p, d), law in c.kernels.items()],
+            otherwise="finite width: the kernel is for infinitely wide layers",
+        ),
+    ],
     charts=lambda c: _laws(
         c, "CIFAR-10: guesses with norms before and after the activation",
         "Kernel: infinite width, these very images, no free parameter.",
@@ -239,32 +216,6 @@ fig3_cifar10 = measured(
 )  # fmt: skip
 
 
-def _judge_digits(c: Found) -> list[Entry]:
-    pairs = [(norm, d, w) for norm in ("BatchNorm", "LayerNorm") for d in DEPTHS for w in c.widths]
-    off = {
-        f"{p}, {d} layers": std(c[p, d, c.widths[-1]]) - Number(law.std(), law.standard_error("std"))
-        for (p, d), law in c.kernels.items()
-    }
-    return [
-        claimed(
-            "N9", "layers × width, std of G₀ with the norm after, and what of it is beyond even guesses",
-            [*(check(f"{norm} after, {d} × {w}", std(c[f"{norm} after", d, w]), below=std(c[f"{norm} before", d, w]),
-                     than="with the norm before") for norm, d, w in pairs),
-             *each(_over(c, "LayerNorm after", beyond_even, (1,)), above=NEARLY),
-             *each(_over(c, "BatchNorm after", beyond_even), below=NEARLY)],
-        ),
-        claimed(
-            "N9", "it departs in size: std of G₀ after one layer without a norm",
-            [check("no norm", std(c["no norm", 1, c.widths[0]]), above=ONE_LAYER, than="random data's")],
-        ),
-        claimed(
-            "N9", f"beyond the paper: std of G₀ at width {c.widths[-1]} − by the kernel reading",
-            each(off, near=0.0, room=ROOM),
-            otherwise="finite width: at 20 layers narrow networks differ from infinitely wide ones",
-        ),
-    ]  # fmt: skip
-
-
 fig_g5 = measured(
     "norm/fig-g5", "The norm's place on MNIST, even against odd digits", "NORM Figs G.5, G.6 (initialization)",
     claims=("N9",), needs=("mnist",), seconds=(15, 150),
@@ -273,12 +224,30 @@ fig_g5 = measured(
     quick=dict(n=160, widths=(100, 200), inits=(400, 100)),
     full=dict(n=500, widths=(100, 400), inits=(1000, 150)),
     cells=lambda c: _cells(c, c.run.data("mnist:even-odd", points=c.n)),
-    quantities=lambda c: {"kernels": {(p, d): kernel_law(c.run, network(p, d), c.x) for p, d in _keys()}},
+    quantities=lambda c: {"kernels": _kernels(c)},
     rows=lambda c, place, depth, width: {
         "depth": depth, "width": width, "kernel_std": c.kernels[place, depth].std(),
         "closed_form_std": fg.predict(network(place, depth), points=c.n).guesses.std(),
     },
-    judge=_judge_digits,
+    judge=lambda c: [
+        claimed(
+            "N9", "layers × width, std of G₀ with the norm after, and what of it is beyond even guesses",
+            [*(check(f"{norm} after, {d} × {w}", std(c[f"{norm} after", d, w]), below=std(c[f"{norm} before", d, w]),
+                     than="with the norm before") for norm in ("BatchNorm", "LayerNorm") for d, w in c.grid),
+             *each(_over(c, "LayerNorm after", beyond_even, (1,)), above=NEARLY),
+             *each(_over(c, "BatchNorm after", beyond_even), below=NEARLY)],
+        ),
+        claimed(
+            "N9", "it departs in size: std of G₀ after one layer without a norm",
+            [check("no norm", std(c["no norm", 1, c.widths[0]]), above=ONE_LAYER, than="random data's")],
+        ),
+        claimed(
+            "N9", f"beyond the paper: std of G₀ at width {c.last} − by the kernel reading",
+            each({f"{p}, {d} layers": std(c[p, d, c.last]) - Number(law.std(), law.standard_error("std"))
+                  for (p, d), law in sorted(c.kernels.items(), key=lambda one: one[0][1])}, near=0.0, room=ROOM),
+            otherwise="finite width: at 20 layers narrow networks differ from infinitely wide ones",
+        ),
+    ],
     charts=lambda c: _laws(
         c, "MNIST: guesses with norms before and after the activation",
         "The kernel reading knows the digits, the closed form does not; neither has a free parameter.",
@@ -334,17 +303,16 @@ def in_bins(kind: str, batch: int) -> Array:
     return np.diff(above_edge) / np.diff(EDGES)
 
 
-def _simulate(run: Run, n: int, layer: int, batch: int, d: int = 100, width: int = 100) -> dict[str, Any]:
+def _simulate(c: Found, layer: int, batch: int, d: int = 100, width: int = 100) -> dict[str, Any]:
     """Values of one hidden layer in batches; all averages are over nodes and points of a batch, one number a batch."""
 
     def compute() -> dict[str, Any]:
-
-        x = fg.data.blob(n, d, seed=run.seed).flat().astype(np.float64)
-        rng = np.random.default_rng([run.seed, layer, width])
-        for _ in range(layer - 1):
-            x = np.maximum(x @ (rng.standard_normal((x.shape[1], width)) * np.sqrt(2.0 / x.shape[1])), 0.0)
-        u = x @ (rng.standard_normal((x.shape[1], width)) * np.sqrt(2.0 / x.shape[1]))
-        one, other = normalized(u.reshape(-1, batch, width))
+        x = c.blob(c.n, d).flat().astype(np.float64)
+        rng = np.random.default_rng([c.run.seed, layer, width])
+        for k in range(layer):
+            u = x @ (rng.standard_normal((x.shape[1], width)) * np.sqrt(2.0 / x.shape[1]))
+            x = np.maximum(u, 0.0) if k < layer - 1 else u
+        one, other = normalized(x.reshape(-1, batch, width))
         kept: dict[str, Any] = {"apart": (np.abs(other - one) > 0.1).mean(axis=(1, 2))}
         for kind, values in zip(KINDS, (one, other), strict=True):
             kept[f"mean {kind}"] = values.mean(axis=(1, 2))
@@ -354,8 +322,8 @@ def _simulate(run: Run, n: int, layer: int, batch: int, d: int = 100, width: int
             kept[f"tail {kind}"] = np.array([(np.abs(values) > t).mean() for t in REACH])
         return kept
 
-    key = {"values": layer, "points": n, "dimensions": d, "width": width, "batch": batch}
-    return run.piece(key, compute, label=f"layer {layer}, batches of {batch}")
+    key = {"values": layer, "points": c.n, "dimensions": d, "width": width, "batch": batch}
+    return c.run.piece(key, compute, label=f"layer {layer}, batches of {batch}")
 
 
 SIZES = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}  # batches whose γ is measured
@@ -363,112 +331,43 @@ SIZES = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}  # 
 
 def _batch_cells(c: Found) -> dict[Any, Cell]:
     """BatchNorm, ReLU and a second hidden layer, whose γ is an average over many nodes."""
-    x = c.blob(768, 200)
     texts = {
         (kind, b): f"dense(weight_var=2) > batchnorm(batch={b}{', estimator=leave_one_out' * (kind != 'usual')}) > "
         "relu > dense(weight_var=2) > tanh > dense"
         for kind, batches in SIZES.items() for b in batches
     }  # fmt: skip
     c.known["theory"] = {key: float(fg.predict(text).gamma[1]) for key, text in texts.items()}
-    return {key: Cell(text, x, {"width": 200, "probe": "weights"}) for key, text in texts.items()}
+    return {key: Cell(text, c.blob(768, 200), {"width": 200, "probe": "weights"}) for key, text in texts.items()}
 
 
-def _variance(kind: str, batch: int) -> float:
-    return 1.0 if kind == "usual" else batch / (batch - 1) * (batch - 2) / (batch - 4)
-
-
-def judge(c: Found) -> list[Entry]:
-    """N7: usual and leave-one-out, the exact distributions, and γ by batch."""
-    gaussian = float(2 * special.ndtr(-3.0))
-    must: list[Check] = []
-    for layer in (1, 3):
-        in_layer = f"layer {layer}"
-
-        def found(what: str, batches: Sequence[int] = BATCHES, layer: int = layer) -> list[Number]:
-            values = [np.asarray(c.values[layer, b][what]) for b in batches]
-            return [mean(v[:, 2] if v.ndim == 2 else v) for v in values]  # shares beyond ±3
-
-        variance, apart = found("square leave-one-out"), found("apart")
-        other = found("beyond leave-one-out")
-        must += [
-            check(f"mean of leave-one-out, {in_layer}", found("mean leave-one-out"), near=0.0, room=0.02),
-            check(f"its variance up to batches of 64, {in_layer}", variance[:3], above=1.0),
-            check(f"its variance, {in_layer}", variance[1:3], below=variance[:2], than="with smaller batches"),
-            check(f"beyond ±3 up to batches of 64, {in_layer}", other[:3], above=found("beyond usual", BATCHES[:3]),
-                  than="the usual estimator's"),
-            check(f"apart by more than 0.1, {in_layer}", apart[1:], below=apart[:-1], than="with smaller batches"),
-            check(f"apart by more than 0.1 in batches of 256, {in_layer}", apart[3], below=0.01),
-            check(f"beyond ±3 in batches of 256, {in_layer}", other[3], near=gaussian, room=0.0015, than="Gaussian"),
-        ]  # fmt: skip
-
-    def off(layer: int) -> list[Check]:
-        return [
-            check(f"{kind} batches of {b}, layer {layer}",
-                  [mean(c.values[layer, b][f"beyond {kind}"][:, k]) - Number(float(beyond(kind, b, t)))
-                   for k, t in enumerate(THRESHOLDS)], near=0.0, room=0.004)
-            for b in BATCHES for kind in KINDS
-        ]  # fmt: skip
-
+def _as_said(c: Found, layer: int) -> list[Check]:
+    """What NORM says of values by the leave-one-out estimator in this layer, by batch size."""
+    found = {
+        what: [average(v[:, 2] if v.ndim == 2 else v) for v in (np.asarray(c.values[layer, b][what]) for b in BATCHES)]
+        for what in ("mean leave-one-out", "square leave-one-out", "beyond leave-one-out", "beyond usual", "apart")
+    }  # shares beyond ±3
+    middle, variance, other, usual, apart = found.values()
+    smaller = "with smaller batches"
     return [
-        claimed("N7", "values by the leave-one-out estimator, by batch size", must),
-        claimed(
-            "N7", "beyond the paper: shares beyond ±1, 2, 3, 4 − those of the exact distributions (Beta; Student's t)",
-            off(1), within=off(3), limit="values of deeper narrow layers are not quite Gaussian over the data",
-        ),
-        claimed(
-            "N7", "beyond the paper: γ after BatchNorm and ReLU by batch size, over that of theory.md (5)",
-            each({f"{kind} batches of {b}": gamma(c[kind, b], 1) / Number(c.theory[kind, b])
-                  for kind, b in c.cells}, near=1.0, room=0.1),
-        ),
+        check(f"mean of leave-one-out, layer {layer}", middle, near=0.0, room=0.02),
+        check(f"its variance up to batches of 64, layer {layer}", variance[:3], above=1.0),
+        check(f"its variance, layer {layer}", variance[1:3], below=variance[:2], than=smaller),
+        check(f"beyond ±3 up to batches of 64, layer {layer}", other[:3], above=usual[:3],
+              than="the usual estimator's"),
+        check(f"apart by more than 0.1, layer {layer}", apart[1:], below=apart[:-1], than=smaller),
+        check(f"apart by more than 0.1 in batches of 256, layer {layer}", apart[3], below=0.01),
+        check(f"beyond ±3 in batches of 256, layer {layer}", other[3], near=float(2 * special.ndtr(-3.0)), room=0.0015,
+              than="Gaussian"),
     ]  # fmt: skip
 
 
-def _value_rows(c: Found) -> list[dict[str, Any]]:
+def _exact(c: Found, layer: int) -> list[Check]:
     return [
-        {"layer": layer, "batch": b, "estimator": kind, "mean": mean(p[f"mean {kind}"]).value,
-         "variance": mean(p[f"square {kind}"]), "variance_exact": _variance(kind, b),
-         **{f"beyond_{t:g}": float(p[f"beyond {kind}"][:, k].mean()) for k, t in enumerate(THRESHOLDS)},
-         **{f"beyond_{t:g}_exact": float(beyond(kind, b, t)) for t in THRESHOLDS}}
-        for (layer, b), p in c.values.items() for kind in KINDS
+        check(f"{kind} batches of {b}, layer {layer}",
+              [average(c.values[layer, b][f"beyond {kind}"][:, k]) - Number(float(beyond(kind, b, t)))
+               for k, t in enumerate(THRESHOLDS)], near=0.0, room=0.004)
+        for b in BATCHES for kind in KINDS
     ]  # fmt: skip
-
-
-def _gamma_rows(c: Found) -> list[dict[str, Any]]:
-    return [
-        {"estimator": kind, "batch": b, "gamma": g.value, "error": g.error, "theory": c.theory[kind, b]}
-        for (kind, b), g in ((key, gamma(m, 1)) for key, m in c.cells.items())
-    ]
-
-
-def _charts(c: Found) -> dict[str, Any]:
-    gauss = np.diff(special.ndtr(EDGES)) / np.diff(EDGES)
-    shown = BATCHES[:3]
-    tails = {
-        f"batch of {b}": [
-            *(fg.figures.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
-            *(fg.figures.Series(kind, REACH, c.values[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
-            fg.figures.Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
-        ]
-        for b in shown
-    }
-    return {
-        "tails": figures.lines_chart(
-            tails, title="Tails of values after BatchNorm, usual and leave-one-out",
-            subtitle=["Points: measured in the first layer. Lines: exact distributions (Beta; Student's t)."],
-            x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
-        ),
-        "centre": figures.panels_chart(
-            [fg.figures.Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
-                           {"exact": in_bins(kind, b), "Gaussian": gauss}, top=0.44) for kind in KINDS for b in shown],
-            title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
-            subtitle=["Bars: values of the first layer."], x_title="Normalized value", percent=False,
-        ),
-        "gamma": lines(
-            _gamma_rows(c), "batch", "gamma", by="estimator", x_title="Batch size", x_scale="log", dodge=False,
-            title="Bias that BatchNorm before ReLU keeps, by batch size", y_title="Drift ratio γ of the layer after",
-            rules={"all data: 1/(π − 1)": 1 / (np.pi - 1)}, width=760,
-        ),
-    }  # fmt: skip
 
 
 fig_e1 = measured(
@@ -480,10 +379,58 @@ fig_e1 = measured(
     full=dict(n=51_200, inits=500),
     seconds=(9, 60),
     cells=_batch_cells,
-    quantities=lambda c: {"values": {(k, b): _simulate(c.run, c.n, k, b) for k in (1, 3) for b in BATCHES}},
-    judge=judge,
-    tables=lambda c: {"values": _value_rows(c), "gamma": _gamma_rows(c)},
-    charts=_charts,
+    quantities=lambda c: {"values": {(k, b): _simulate(c, k, b) for k in (1, 3) for b in BATCHES}},
+    judge=lambda c: [
+        claimed("N7", "values by the leave-one-out estimator, by batch size", [*_as_said(c, 1), *_as_said(c, 3)]),
+        claimed(
+            "N7", "beyond the paper: shares beyond ±1, 2, 3, 4 − those of the exact distributions (Beta; Student's t)",
+            _exact(c, 1), within=_exact(c, 3),
+            limit="values of deeper narrow layers are not quite Gaussian over the data",
+        ),
+        claimed(
+            "N7", "beyond the paper: γ after BatchNorm and ReLU by batch size, over that of theory.md (5)",
+            each({f"{kind} batches of {b}": gamma(c[kind, b], 1) / Number(c.theory[kind, b])
+                  for kind, b in c.cells}, near=1.0, room=0.1),
+        ),
+    ],
+    tables=lambda c: {
+        "values": [
+            {"layer": layer, "batch": b, "estimator": kind, "mean": average(p[f"mean {kind}"]).value,
+             "variance": average(p[f"square {kind}"]),
+             "variance_exact": 1.0 if kind == "usual" else b / (b - 1) * (b - 2) / (b - 4),
+             **{f"beyond_{t:g}": float(p[f"beyond {kind}"][:, k].mean()) for k, t in enumerate(THRESHOLDS)},
+             **{f"beyond_{t:g}_exact": float(beyond(kind, b, t)) for t in THRESHOLDS}}
+            for (layer, b), p in c.values.items() for kind in KINDS
+        ],
+        "gamma": [
+            {"estimator": kind, "batch": b, "gamma": gamma(m, 1).value, "error": gamma(m, 1).error,
+             "theory": c.theory[kind, b]} for (kind, b), m in c.cells.items()
+        ],
+    },
+    charts=lambda c: {
+        "tails": lines_chart(
+            {f"batch of {b}": [
+                *(Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
+                *(Series(kind, REACH, c.values[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
+                Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
+            ] for b in BATCHES[:3]},
+            title="Tails of values after BatchNorm, usual and leave-one-out",
+            subtitle=["Points: measured in the first layer. Lines: exact distributions (Beta; Student's t)."],
+            x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
+        ),
+        "centre": panels_chart(
+            [Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
+                   {"exact": in_bins(kind, b), "Gaussian": np.diff(special.ndtr(EDGES)) / np.diff(EDGES)}, top=0.44)
+             for kind in KINDS for b in BATCHES[:3]],
+            title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
+            subtitle=["Bars: values of the first layer."], x_title="Normalized value", percent=False,
+        ),
+        "gamma": lines(
+            c.tables["gamma"], "batch", "gamma", by="estimator", x_title="Batch size", x_scale="log", dodge=False,
+            title="Bias that BatchNorm before ReLU keeps, by batch size", y_title="Drift ratio γ of the layer after",
+            rules={"all data: 1/(π − 1)": 1 / (np.pi - 1)}, width=760,
+        ),
+    },
     holds={
         "tails": Holds("Leaving a point out of its own statistics turns light tails into heavy ones; large batches "
                        "forget it", entries=(0,)),

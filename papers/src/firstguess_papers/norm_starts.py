@@ -6,20 +6,18 @@ Is "neutral starts converge faster" a matter of the optimizer? theory.md §7 say
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import firstguess as fg
 from firstguess_papers.charts import arms_chart, by_class, deep, lines_of, rows_chart
-from firstguess_papers.items import Entry, Holds, Item
-from firstguess_papers.judging import UNKNOWN, Array, Check, Number, check, claimed, each
+from firstguess_papers.items import Holds, Item
+from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm import PLACES, network
 from firstguess_papers.training_pieces import Arm, curve_rows, sooner
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess_papers.library import Chart
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"  # SHLP
 STARTS = {"neutral start": "even", "prejudiced start": "biased"}
@@ -30,43 +28,28 @@ FASTER = 1.1  # ratio of steps from which on one is faster
 OPEN = 0.05  # gap between classes that still counts as one
 STRICT = 0.95  # largest share at which |G₀ − G₁| is 0.9: NORM's filter; the library's is 0.9
 LEAST_RATIO, LEAST_GAP, LEAST_STEPS = 0.05, 0.01, 5.0  # what is too small to matter, stated before sampling goes on
-ROOM_FILTERED = 0.15  # of predicted by measured ratios
+Arms = Mapping[str, Arm]
 
 
-@dataclass(frozen=True)
-class Both:
-    """Neutral and prejudiced starts under one optimizer: trained, and predicted where that is asked for."""
-
-    trained: dict[str, Arm]
-    predicted: dict[str, Arm]
-
-    @property
-    def ratio(self) -> Number:
-        """Steps to `LEARNT` from prejudiced starts by those from neutral ones."""
-        return slower(self.trained[PREJUDICED], self.trained[NEUTRAL])
-
-    @property
-    def strict(self) -> Number:
-        """The same for the prejudiced ones that NORM's own filter keeps."""
-        start = self.trained[PREJUDICED].draws["largest"][:, 0]
-        return slower(self.trained[PREJUDICED].kept(start >= STRICT), self.trained[NEUTRAL])
-
-    @property
-    def foretold(self) -> Number:
-        """The ratio in the prediction."""
-        return slower(self.predicted[PREJUDICED], self.predicted[NEUTRAL])
-
-    @property
-    def gap(self) -> Number:
-        """Favoured − others of prejudiced starts, at the first look at which they have learnt."""
-        arm = self.trained[PREJUDICED]
-        when = arm.first_look("accuracy", LEARNT)
-        return UNKNOWN if when is None else arm.at("gap", when)
-
-
-def slower(one: Arm, other: Arm) -> Number:
+def _slower(one: Arm, other: Arm) -> Number:
     """Steps to `LEARNT` of one arm by those of the other; unknown where a network does not get there."""
     return one.steps_to("accuracy", LEARNT) / other.steps_to("accuracy", LEARNT)
+
+
+def compared(trained: Arms, predicted: Arms) -> dict[str, Any]:
+    """Neutral and prejudiced starts under one optimizer.
+
+    `ratio`: steps to `LEARNT` from prejudiced starts by those from neutral ones; `strict`: of those that NORM's own
+    filter keeps; `foretold`: in the prediction; `gap`: favoured − others when prejudiced starts first have learnt.
+    """
+    arm, even = trained[PREJUDICED], trained[NEUTRAL]
+    when = arm.first_look("accuracy", LEARNT)
+    return {
+        "trained": trained, "predicted": predicted, "ratio": _slower(arm, even),
+        "strict": _slower(arm.kept(arm.curve("largest").draws[:, 0] >= STRICT), even),
+        "foretold": _slower(predicted[PREJUDICED], predicted[NEUTRAL]) if predicted else UNKNOWN,
+        "gap": UNKNOWN if when is None else arm.at("gap", when),
+    }  # fmt: skip
 
 
 def _starts(c: Found, name: str, data: Data, test: Data | None = None, **options: Any) -> dict[Any, Training]:
@@ -78,83 +61,65 @@ def _starts(c: Found, name: str, data: Data, test: Data | None = None, **options
     }
 
 
-def _both(c: Found, name: str) -> Both:
-    return Both(c.arms(name), c.known_arms(name))
-
-
-def judged_filtered(adam: Both, descent: Both) -> list[Entry]:
-    """What the numbers say of N12. Thresholds are those above, chosen before the first full run."""
-    fast, plain = adam.ratio, descent.ratio
-    return [
-        claimed(
-            "N12", f"steps of prejudiced starts over those of neutral ones, to an accuracy of {LEARNT}",
-            [check("Adam", fast, above=FASTER, least=LEAST_RATIO)],
-            within=[check(DESCENT, plain, above=FASTER, least=LEAST_RATIO),
-                    check("Adam with NORM's filter (|G₀ − G₁| > 0.9)", adam.strict, above=FASTER)],
-            headline=f"prejudiced by neutral starts, steps: {fast} under Adam, {plain} under {DESCENT}",
-        ),
-        claimed(
-            "N12", f"the gap between classes persists: favoured − others when prejudiced starts have {LEARNT}",
-            [check("Adam", adam.gap, above=OPEN, least=LEAST_GAP)],
-            within=[check(DESCENT, descent.gap, above=OPEN, least=LEAST_GAP)],
-        ),
-        claimed(
-            "N12", "beyond the paper: it is an effect of the optimizer, ratio of steps",
-            [check("Adam", fast, above=plain, by=0.1, than=f"{DESCENT}'s", least=LEAST_RATIO)],
-        ),
-        claimed(
-            "N12", "beyond the paper: the tangent kernel predicts both ratios without training, predicted by measured",
-            each({"Adam": adam.foretold / fast, DESCENT: descent.foretold / plain}, near=1.0, room=ROOM_FILTERED),
-        ),
-    ]  # fmt: skip
-
-
-def _cells_filtered(c: Found, data: Data, test: Data | None) -> dict[Any, Training]:
+def _both_optimizers(c: Found, data: Data, test: Data | None) -> dict[Any, Training]:
     adam = {"optimizer": "adam", "lr": c.adam, "batch": c.known.get("batch", 128), "steps": c.steps}
     plain = {"optimizer": "gd", "lr": c.gd, "steps": c.gd_steps, "batch": None}
     return _starts(c, "Adam", data, test, **adam) | _starts(c, DESCENT, data, test, **plain)
 
 
-def _notes(c: Found) -> list[str]:
-    overshoot = c.descent.predicted[NEUTRAL].about["overshoot"]
-    return [
-        "Prejudiced starts are those whose largest share is at least 0.9; NORM's |G₀ − G₁| > 0.9 is 0.95, and is "
-        "looked at apart.",
-        f"The learning rate of plain descent is ours: the bias overshoots at {overshoot / c.gd:.2g} times as much.",
-    ]
+def _curves(c: Found) -> list[dict[str, Any]]:
+    return [line for name, one in c.found.items() for arms in (one["trained"], one["predicted"])
+            for line in curve_rows(arms.values(), optimizer=name.capitalize())]  # fmt: skip
 
 
 def _compared(
     id: str, title: str, where: str, data: Callable[[Found], tuple[Data, Data | None]], note: str, **options: Any
 ) -> Item:
-    """An item: both optimizers on these data."""
-
-    def rows(c: Found) -> Mapping[str, Both]:
-        return {"Adam": c.adam_starts, "Gradient descent": c.descent}
-
+    """An item: both optimizers on these data. Thresholds were chosen before the first full run."""
     return measured(
         id, title, where, claims=("N12",),
-        cells=lambda c: _cells_filtered(c, *data(c)),
-        quantities=lambda c: {"adam_starts": _both(c, "Adam"), "descent": _both(c, DESCENT)},
-        judge=lambda c: judged_filtered(c.adam_starts, c.descent),
-        tables=lambda c: {"curves": _curves(rows(c))},
+        cells=lambda c: _both_optimizers(c, *data(c)),
+        quantities=lambda c: {"found": {how: compared(c.arms(how), c.known_arms(how)) for how in ("Adam", DESCENT)}},
+        judge=lambda c: [
+            claimed(
+                "N12", f"steps of prejudiced starts over those of neutral ones, to an accuracy of {LEARNT}",
+                [check("Adam", c.found["Adam"]["ratio"], above=FASTER, least=LEAST_RATIO)],
+                within=[check(DESCENT, c.found[DESCENT]["ratio"], above=FASTER, least=LEAST_RATIO),
+                        check("Adam with NORM's filter (|G₀ − G₁| > 0.9)", c.found["Adam"]["strict"], above=FASTER)],
+                headline=f"prejudiced by neutral starts, steps: {c.found['Adam']['ratio']} under Adam, "
+                f"{c.found[DESCENT]['ratio']} under {DESCENT}",
+            ),
+            claimed(
+                "N12", f"the gap between classes persists: favoured − others when prejudiced starts have {LEARNT}",
+                [check("Adam", c.found["Adam"]["gap"], above=OPEN, least=LEAST_GAP)],
+                within=[check(DESCENT, c.found[DESCENT]["gap"], above=OPEN, least=LEAST_GAP)],
+            ),
+            claimed(
+                "N12", "beyond the paper: it is an effect of the optimizer, ratio of steps",
+                [check("Adam", c.found["Adam"]["ratio"], above=c.found[DESCENT]["ratio"], by=0.1, than=f"{DESCENT}'s",
+                       least=LEAST_RATIO)],
+            ),
+            claimed(
+                "N12", "beyond the paper: the tangent kernel predicts both ratios without training, predicted by "
+                "measured", each({name: one["foretold"] / one["ratio"] for name, one in c.found.items()}, near=1.0,
+                                 room=0.15),
+            ),
+        ],
+        tables=lambda c: {"curves": _curves(c)},
         charts=lambda c: {"starts": rows_chart(
-            {name: (found.trained, found.predicted) for name, found in rows(c).items()},
-            ["largest", "classes", "accuracy", *(["test accuracy"] if c.adam_starts.trained[NEUTRAL].tested else [])],
+            {name.capitalize(): (one["trained"], one["predicted"]) for name, one in c.found.items()},
+            ["largest", "classes", "accuracy", *["test accuracy"] * c.cells["Adam", NEUTRAL].tested],
             title="Neutral and prejudiced starts",
         )},
         holds={"starts": Holds("Neutral starts learn faster than prejudiced ones under Adam", entries=(0,))},
-        notes=lambda c: [*_notes(c), note],
+        notes=lambda c: [
+            "Prejudiced starts are those whose largest share is at least 0.9; NORM's |G₀ − G₁| > 0.9 is 0.95, and is "
+            "looked at apart.",
+            "The learning rate of plain descent is ours: the bias overshoots at "
+            f"{c.predictions[DESCENT, NEUTRAL].about['overshoot'] / c.gd:.2g} times as much.", note,
+        ],
         **options,
     )  # fmt: skip
-
-
-def _curves(rows: Mapping[str, Both]) -> list[dict[str, Any]]:
-    return [
-        line
-        for name, found in rows.items()
-        for line in curve_rows([*found.trained.values(), *found.predicted.values()], optimizer=name)
-    ]
 
 
 fig2 = _compared(
@@ -177,15 +142,15 @@ fig2_size = measured(
     quick=dict(n=300, rate=1e-4, batch=128, steps=150, inits=10, parts=1),
     full=dict(n=2000, rate=1e-5, batch=512, steps=3125, inits=2, parts=6),
     cells=lambda c: _starts(c, "Adam", fg.data.two_blobs(c.n, 1000, seed=c.run.seed), optimizer="adam", lr=c.rate),
-    quantities=lambda c: {"adam": _both(c, "Adam")},
+    quantities=lambda c: {"found": {"Adam": compared(c.arms("Adam"), {})}},
     judge=lambda c: [claimed(
         "N12", f"{2 * c.n:,} points in 1000 dimensions, Adam {c.rate:g}, batches of {c.batch}, to an accuracy of "
         f"{LEARNT}",
-        [check("steps of prejudiced starts over those of neutral ones", c.adam.ratio, above=FASTER),
-         check("favoured − others by then", c.adam.gap, above=OPEN)],
+        [check("steps of prejudiced starts over those of neutral ones", c.found["Adam"]["ratio"], above=FASTER),
+         check("favoured − others by then", c.found["Adam"]["gap"], above=OPEN)],
     )],
-    tables=lambda c: {"curves": _curves({"Adam": c.adam})},
-    charts=lambda c: {"starts": rows_chart({"Adam": (c.adam.trained, {})}, ["largest", "classes", "accuracy"])},
+    tables=lambda c: {"curves": _curves(c)},
+    charts=lambda c: {"starts": rows_chart({"Adam": (c.arms("Adam"), {})}, ["largest", "classes", "accuracy"])},
     holds={"starts": "At NORM's learning rate, too, prejudiced starts need longer"},
     notes=["No prediction: with so many points those for Adam, which follow some thousand weights, are too slow and "
            "too rough."],
@@ -226,64 +191,22 @@ SPLIT = 0.1  # gap between classes from which on their curves are split
 SOON = 10  # the step at which that is looked at first
 
 
-@dataclass(frozen=True)
-class Size:
-    """Both starts on so many points."""
-
-    points: int
-    arms: dict[str, Arm]
-
-    def apart(self, what: str, step: int | None) -> Number:
-        """Neutral − prejudiced starts; unknown at no step."""
-        one, other = (self.arms[start] for start in (NEUTRAL, PREJUDICED))
-        return UNKNOWN if step is None else one.at(what, step) - other.at(what, step)
-
-    def levels(self) -> dict[float, int | None]:
-        """Steps at which neutral starts have an accuracy, on average."""
-        return {level: self.arms[NEUTRAL].first_look("accuracy", level) for level in LEVELS}
-
-    def early(self) -> Number:
-        """The gap between classes of prejudiced starts when neutral ones have the first level."""
-        step = self.levels()[LEVELS[0]]
-        return UNKNOWN if step is None else self.arms[PREJUDICED].at("gap", step)
-
-    def checks(self) -> list[Check]:
-        """Whether accuracies overlap, level by level."""
-        found = {
-            f"at {level}, {self.points:,} points": self.apart("accuracy", at) for level, at in self.levels().items()
-        }
-        return each(found, near=0.0, room=OVERLAP)
+def _apart(arms: Arms, what: str, step: int | None) -> Number:
+    """Neutral − prejudiced starts; unknown at no step."""
+    return UNKNOWN if step is None else arms[NEUTRAL].at(what, step) - arms[PREJUDICED].at(what, step)
 
 
-def judged_deep(many: Size, few: Size, depth: int) -> list[Entry]:
-    """What the numbers say of N14. Thresholds are those above, chosen before the first full run."""
-    sizes = {f"{one.points:,} points": one for one in (many, few)}
-    return [
-        claimed(
-            "N14", f"{depth} hidden layers: curves of classes split, favoured − others; neutral − prejudiced starts "
-            f"at step {SOON}, without a limit of prejudiced starts when neutral ones have {LEVELS[0]}",
-            each({f"difference, {name}": s.apart("gap", SOON) for name, s in sizes.items()}, below=-SPLIT),
-            within=each({f"prejudiced starts, {name}": s.early() for name, s in sizes.items()}, above=SPLIT),
-            limit="the split is gone before much is learnt",
-        ),
-        claimed(
-            "N14", f"{depth} hidden layers: accuracy, neutral − prejudiced starts, when neutral ones have so much",
-            many.checks(), within=few.checks(), limit="they overlap with many points only",
-            headline="accuracy, neutral − prejudiced: "
-            + ", ".join(f"{one.found} {one.name.partition(',')[0]}" for one in many.checks()),
-        ),
-    ]  # fmt: skip
+def _early(arms: Arms) -> Number:
+    """The gap between classes of prejudiced starts when neutral ones have the first level, on average."""
+    step = arms[NEUTRAL].first_look("accuracy", LEVELS[0])
+    return UNKNOWN if step is None else arms[PREJUDICED].at("gap", step)
 
 
-def _cells_deep(c: Found) -> dict[Any, Training]:
-    data = {n: fg.data.two_blobs(n // 2, c.d, seed=c.run.seed) for n in c.counts}
-    return {
-        (f"{n} points", name): Training(
-            deep("relu", c.depth), x, {"start": start, "optimizer": "adam", "lr": c.rate, "batch": min(c.batch, n)}
-        )
-        for n, x in data.items()
-        for name, start in STARTS.items()
-    }
+def _overlap(c: Found, n: int) -> list[Check]:
+    """Whether accuracies of both starts on so many points are the same, level by level."""
+    arms = c.by_points[n]
+    return each({f"at {level}, {n:,} points": _apart(arms, "accuracy", arms[NEUTRAL].first_look("accuracy", level))
+                 for level in LEVELS}, near=0.0, room=OVERLAP)  # fmt: skip
 
 
 def _trust(c: Found) -> dict[str, Any]:
@@ -296,12 +219,6 @@ def _trust(c: Found) -> dict[str, Any]:
     return {"word": t.trust.word}
 
 
-def _quantities(c: Found) -> dict[str, Any]:
-    many, few = (Size(n, c.arms(f"{n} points")) for n in c.counts)
-    key = {"trust": c.depth, "width": c.width, "d": c.d, "lr": c.rate}
-    return {"many": many, "few": few, "trust": c.run.piece(key, lambda: _trust(c), label="trust of the theory")["word"]}
-
-
 fig_g7 = measured(
     "norm/fig-g7", "Twenty hidden layers: do neutral starts still learn faster?", "NORM Figs G.7, G.8", claims=("N14",),
     about="{depth} hidden ReLU layers of {width} (NORM: 20 of 100), Kaiming; two blobs of {counts} points in {d} "
@@ -310,19 +227,44 @@ fig_g7 = measured(
     quick=dict(depth=10, width=60, d=100, counts=(600, 100), rate=1e-4, batch=64, steps=120, inits=10, parts=1),
     full=dict(depth=20, width=100, d=1000, counts=(4000, 400), rate=1e-5, batch=512, steps=600, inits=3, parts=4),
     seconds=(20, 280),
-    cells=_cells_deep,
-    quantities=_quantities,
-    judge=lambda c: judged_deep(c.many, c.few, c.depth),
+    cells=lambda c: {
+        (f"{n} points", name): Training(deep("relu", c.depth), x, {
+            "start": start, "optimizer": "adam", "lr": c.rate, "batch": min(c.batch, n)
+        }) for n, x in {n: fg.data.two_blobs(n // 2, c.d, seed=c.run.seed) for n in c.counts}.items()
+        for name, start in STARTS.items()
+    },
+    quantities=lambda c: {
+        "by_points": {n: c.arms(f"{n} points") for n in c.counts},
+        "trust": c.run.piece({"trust": c.depth, "width": c.width, "d": c.d, "lr": c.rate}, lambda: _trust(c),
+                             label="trust of the theory")["word"],
+    },
+    judge=lambda c: [
+        claimed(
+            "N14", f"{c.depth} hidden layers: curves of classes split, favoured − others; neutral − prejudiced starts "
+            f"at step {SOON}, without a limit of prejudiced starts when neutral ones have {LEVELS[0]}",
+            each({f"difference, {n:,} points": _apart(arms, "gap", SOON) for n, arms in c.by_points.items()},
+                 below=-SPLIT),
+            within=each({f"prejudiced starts, {n:,} points": _early(arms) for n, arms in c.by_points.items()},
+                        above=SPLIT),
+            limit="the split is gone before much is learnt",
+        ),
+        claimed(
+            "N14", f"{c.depth} hidden layers: accuracy, neutral − prejudiced starts, when neutral ones have so much",
+            _overlap(c, c.counts[0]), within=_overlap(c, c.counts[1]), limit="they overlap with many points only",
+            headline="accuracy, neutral − prejudiced: "
+            + ", ".join(f"{one.found} {one.name.partition(',')[0]}" for one in _overlap(c, c.counts[0])),
+        ),
+    ],
     tables=lambda c: {
-        "curves": [line for s in (c.many, c.few) for line in curve_rows(s.arms.values(), points=s.points)]
+        "curves": [line for n, arms in c.by_points.items() for line in curve_rows(arms.values(), points=n)]
     },
     charts=lambda c: {"starts": rows_chart(
-        {f"{s.points:,} points": (s.arms, {}) for s in (c.many, c.few)}, ["largest", "classes", "accuracy"]
+        {f"{n:,} points": (arms, {}) for n, arms in c.by_points.items()}, ["largest", "classes", "accuracy"]
     )},
-    holds={"starts": Holds("Deep networks, too: classes split by start, and global accuracy overlaps")},
+    holds={"starts": "Deep networks, too: classes split by start, and global accuracy overlaps"},
     notes=lambda c: [
         "Neutral starts are rare at this depth: "
-        + ", ".join(f"{s.arms[NEUTRAL].networks} of {s.arms[NEUTRAL].drawn:,} drawn" for s in (c.many, c.few)) + ".",
+        + ", ".join(f"{a[NEUTRAL].networks} of {a[NEUTRAL].drawn:,} drawn" for a in c.by_points.values()) + ".",
         "Global accuracies of neutral and prejudiced starts are compared at the same steps. Points and steps are ours; "
         "there is no prediction, because so deep and narrow a network leaves its kernel behind: of itself the theory "
         f"says “{c.trust}” here.",
@@ -332,99 +274,49 @@ fig_g7 = measured(
 
 NORMS = ("BatchNorm", "LayerNorm")
 ABSORBED = 0.6  # largest share at which the bias counts as absorbed
-ROOM_PLACEMENT = 0.05  # of predicted against trained shares of the largest class
 
 
-@dataclass(frozen=True)
-class Placed:
-    """All places of the norm at one depth."""
-
-    depth: int
-    trained: dict[str, Arm]
-    predicted: dict[str, Arm]
-
-    def gaps(self, place: str) -> list[Number]:
-        """Favoured − others at the start, then about three a decade."""
-        arm = self.trained[place]
-        steps = sorted({0, *(arm.near(10 ** (k / 3)) for k in range(20) if 10 ** (k / 3) <= arm.last)})
-        return [arm.at("gap", step) for step in steps]
-
-    def time(self, place: str) -> Number:
-        """Mean steps until the largest share is `ABSORBED`; networks that are not there by the end count with it."""
-        return self.trained[place].steps_to("largest", ABSORBED, least=True)
-
-    def each(self, norm: str) -> Array:
-        """By how many steps sooner the bias is absorbed with the norm after than before, network by network."""
-        return sooner(self.trained[f"{norm} before"], self.trained[f"{norm} after"], ABSORBED)
-
-    def saved(self, norm: str) -> Number:
-        """The mean of `each`."""
-        return self.trained["no norm"].number(self.each(norm))
-
-    def more(self) -> Number:
-        """By how many steps more LayerNorm saves than BatchNorm; networks share their weights, so one by one."""
-        return self.trained["no norm"].number(self.each("LayerNorm") - self.each("BatchNorm"))
+def _gaps(arm: Arm) -> list[Number]:
+    """Favoured − others at the start, then about three a decade."""
+    steps = sorted({0, *(arm.near(10 ** (k / 3)) for k in range(20) if 10 ** (k / 3) <= arm.last)})
+    return [arm.at("gap", step) for step in steps]
 
 
-def judged_placement(found: list[Placed]) -> list[Entry]:
-    """What the numbers say of N13. Thresholds are those above, chosen before the first full run."""
-    cases = [(one, norm) for one in found for norm in NORMS]
-    # from the step where half of the way to the end is on a logarithmic axis
-    half = {one.depth: one.trained["no norm"].near(one.trained["no norm"].last ** 0.5) for one in found}
-    entries = [
-        claimed(
-            "N13", "favoured − others: with a norm after at every look, with one before at the start",
-            [*each({f"{norm} after, depth {one.depth}": one.gaps(f"{norm} after") for one, norm in cases}, below=SPLIT,
-                   least=LEAST_GAP),
-             *each({f"{norm} before, depth {one.depth}": one.gaps(f"{norm} before")[0] for one, norm in cases},
-                   above=SPLIT)],
-        ),
-        claimed(
-            "N13", f"steps that moving the norm after saves until the bias is absorbed (largest share {ABSORBED})",
-            each({f"{norm}, depth {one.depth}": one.saved(norm) for one, norm in cases}, above=0.0,
-                 least=LEAST_STEPS),
-            also="mean steps, " + "; ".join(
-                f"depth {one.depth}: " + ", ".join(f"{place} {one.time(place)}" for place in one.trained)
-                for one in found
-            ),
-            headline="steps saved: " + ", ".join(f"{norm} {found[0].saved(norm)}" for norm in NORMS),
-        ),
-        claimed(
-            "N13", "most of all under LayerNorm: steps that moving it saves beyond those that moving BatchNorm saves",
-            each({f"depth {one.depth}": one.more() for one in found}, above=0.0),
-            otherwise=f"moving BatchNorm saves more{_modes(found)}",
-        ),
-    ]  # fmt: skip
-    if all(one.predicted for one in found):
-        off = {
-            f"{place}, depth {one.depth}": arm.at("largest", half[one.depth])
-            - one.predicted[place].at("largest", half[one.depth])
-            for one in found
-            for place, arm in one.trained.items()
-        }
-        about = "beyond the paper: largest share halfway (in the logarithm of steps), trained − by the tangent kernel"
-        entries.append(claimed("N13", about, each(off, near=0.0, room=ROOM_PLACEMENT)))
-    return entries
+def placed(trained: Arms, predicted: Arms) -> dict[str, Any]:
+    """All places of the norm at one depth, network by network, which share their weights.
+
+    `saved`: by how many steps sooner the bias is absorbed with the norm after than before; `more`: by how many more
+    LayerNorm saves than BatchNorm; `off`: largest share halfway (in the logarithm of steps), trained − predicted.
+    """
+    first = trained["no norm"]
+    saved = {norm: sooner(trained[f"{norm} before"], trained[f"{norm} after"], ABSORBED) for norm in NORMS}
+    half = first.near(first.last**0.5)
+    return {
+        "trained": trained, "predicted": predicted, "saved": {norm: first.number(v) for norm, v in saved.items()},
+        "more": first.number(saved["LayerNorm"] - saved["BatchNorm"]),
+        "off": {place: trained[place].at("largest", half) - arm.at("largest", half)
+                for place, arm in predicted.items()},
+    }  # fmt: skip
 
 
-def _modes(found: list[Placed]) -> str:
+def _modes(c: Found) -> str:
     """What the tangent kernel says of BatchNorm after: whether anything moves the bias there."""
-    arms = [one.predicted.get("BatchNorm after") for one in found]
+    arms = [one["predicted"].get("BatchNorm after") for one in c.by_depth.values()]
     ratios = [arm.about["bias"] / arm.about["signal"] for arm in arms if arm is not None]
     if not ratios or max(ratios) > 1e-3:
         return ""
     return "; with BatchNorm after the activation the tangent kernel has no bias mode at all (λ_b/λ_signal = 0)"
 
 
-def _chart(found: list[Placed]) -> Chart:
+def _places_chart(c: Found) -> Any:
     """By depth: share of the largest class, accuracy by class under each norm."""
     panels: dict[str, Any] = {}
-    for one in found:
-        where = f"{one.depth} layer{'s' if one.depth > 1 else ''}"
-        panels[f"{where}: share of the largest class"] = lines_of("largest", one.trained, one.predicted)
+    for depth, one in c.by_depth.items():
+        where = f"{depth} layer{'s' if depth > 1 else ''}"
+        panels[f"{where}: share of the largest class"] = lines_of("largest", one["trained"], one["predicted"])
         for norm in NORMS:
-            places = [f"{norm} before", f"{norm} after"]
-            arms, known = ({p: arms[p] for p in places if p in arms} for arms in (one.trained, one.predicted))
+            arms, known = ({p: arms[p] for p in (f"{norm} before", f"{norm} after") if p in arms}
+                           for arms in (one["trained"], one["predicted"]))  # fmt: skip
             panels[f"{where}, {norm}: accuracy by class"] = by_class(arms, known)
     limits = dict.fromkeys((h for h in panels if "share" in h), (0.48, 1.0))
     return arms_chart(panels, width=360, height=230, y_domains=limits)
@@ -436,7 +328,7 @@ def _placed(
 ) -> Item:  # fmt: skip
     """An item: unfiltered starts, every place of the norm at every depth (`layers`: their width by their number).
 
-    Members share their weights over places.
+    Thresholds were chosen before the first full run.
     """
 
     def cells(c: Found) -> dict[Any, Training]:
@@ -450,20 +342,50 @@ def _placed(
             for place in PLACES
         }
 
-    def places(c: Found) -> list[Placed]:
+    def by_depth(c: Found) -> dict[int, Any]:
         both = (c.cells, c.predictions)
-        return [Placed(k, *({place: of[place, f"depth {k}"] for place in PLACES} for of in both)) for k in layers(c)]
+        return {k: placed(*({place: of[place, f"depth {k}"] for place in PLACES} for of in both)) for k in layers(c)}
 
     return measured(
         id, title, where, claims=("N13",),
         cells=cells,
-        quantities=lambda c: {"places": places(c)},
-        judge=lambda c: judged_placement(c.places),
+        quantities=lambda c: {"by_depth": by_depth(c)},
+        judge=lambda c: [
+            claimed(
+                "N13", "favoured − others: with a norm after at every look, with one before at the start",
+                [*each({f"{norm} after, depth {k}": _gaps(one["trained"][f"{norm} after"])
+                        for k, one in c.by_depth.items() for norm in NORMS}, below=SPLIT, least=LEAST_GAP),
+                 *each({f"{norm} before, depth {k}": _gaps(one["trained"][f"{norm} before"])[0]
+                        for k, one in c.by_depth.items() for norm in NORMS}, above=SPLIT)],
+            ),
+            claimed(
+                "N13", f"steps that moving the norm after saves until the bias is absorbed (largest share {ABSORBED})",
+                each({f"{norm}, depth {k}": saved for k, one in c.by_depth.items()
+                      for norm, saved in one["saved"].items()}, above=0.0, least=LEAST_STEPS),
+                also="mean steps, " + "; ".join(
+                    f"depth {k}: " + ", ".join(f"{place} {arm.steps_to('largest', ABSORBED, least=True)}"
+                                               for place, arm in one["trained"].items())
+                    for k, one in c.by_depth.items()
+                ),
+                headline="steps saved: " + ", ".join(
+                    f"{norm} {saved}" for norm, saved in next(iter(c.by_depth.values()))["saved"].items()),
+            ),
+            claimed(
+                "N13", "most of all under LayerNorm: steps that moving it saves beyond those that moving BatchNorm "
+                "saves", each({f"depth {k}": one["more"] for k, one in c.by_depth.items()}, above=0.0),
+                otherwise=f"moving BatchNorm saves more{_modes(c)}",
+            ),
+            claimed(
+                "N13", "beyond the paper: largest share halfway (in the logarithm of steps), trained − by the tangent "
+                "kernel", each({f"{place}, depth {k}": off for k, one in c.by_depth.items()
+                                for place, off in one["off"].items()}, near=0.0, room=0.05),
+            ),
+        ],
         tables=lambda c: {"curves": [
-            line for one in c.places for arms in (one.trained, one.predicted) for place, arm in arms.items()
-            for line in curve_rows([arm], place=place, depth=one.depth)
+            line for k, one in c.by_depth.items() for arms in (one["trained"], one["predicted"])
+            for place, arm in arms.items() for line in curve_rows([arm], place=place, depth=k)
         ]},
-        charts=lambda c: {"places": _chart(c.places)},
+        charts=lambda c: {"places": _places_chart(c)},
         holds={"places": Holds("With the norm after, the bias is absorbed sooner", entries=(1,))},
         notes=["After a BatchNorm predictions for Adam are rough (averages over layers).", note],
         **options,
