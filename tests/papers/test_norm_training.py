@@ -13,7 +13,7 @@ from firstguess_papers.items import Entry, Outcome
 from firstguess_papers.judging import UNDECIDED
 from firstguess_papers.measured import decided
 from firstguess_papers.norm import PLACES
-from firstguess_papers.norm_large import AFTER, BEFORE, Setting
+from firstguess_papers.norm_large import AFTER, BEFORE
 from firstguess_papers.norm_starts import NEUTRAL, NORMS, PREJUDICED
 from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
@@ -136,9 +136,8 @@ def test_curves_together_and_accuracies_apart_contradict_it() -> None:
     assert _points((0.02, 0.0), (0.05, 0.0)) == ["does not hold", "does not hold"]
 
 
-def _setting(before: float, after: float, *, shift: float = 0.0, shares: tuple[float, float] = (0.9, 0.5)) -> Setting:
-    arms = {BEFORE: made(before, share=shares[0], floor=0.1), AFTER: made(after, share=shares[1], floor=0.1)}
-    return Setting(8, shift, arms)
+def _setting(before: float, after: float, *, shares: tuple[float, float] = (0.9, 0.5)) -> dict[str, Arm]:
+    return {BEFORE: made(before, share=shares[0], floor=0.1), AFTER: made(after, share=shares[1], floor=0.1)}
 
 
 def test_large_models_that_are_faster_with_the_norm_after() -> None:
@@ -150,9 +149,9 @@ def test_large_models_that_are_faster_with_the_norm_after() -> None:
 
 
 def test_shifted_data_slow_both_and_part_the_places() -> None:
-    none, most = _setting(0.03, 0.04), _setting(0.005, 0.02, shift=6.0)
-    assert _verdicts(norm_large.shifted([none, most])) == ["holds", "holds"]
-    assert _verdicts(norm_large.shifted([most, none])) == ["does not hold", "does not hold"]
+    none, most = _setting(0.03, 0.04), _setting(0.005, 0.02)
+    assert _verdicts(norm_large.shifted({0.0: none, 6.0: most})) == ["holds", "holds"]
+    assert _verdicts(norm_large.shifted({0.0: most, 6.0: none})) == ["does not hold", "does not hold"]
 
 
 def test_looks_have_half_and_end() -> None:
