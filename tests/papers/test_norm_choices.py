@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from firstguess_papers import norm_depth, norm_variants
-from firstguess_papers.norm_depth import Motion, descend, lazily
+from firstguess_papers.measured import decided
+from firstguess_papers.norm_depth import descend, lazily, motion
 from firstguess_papers.norm_variants import Choice, choose
 from paper_trainings import arm_of, tiny
 
@@ -48,28 +49,28 @@ def test_lazy_steps_are_the_golden_ones() -> None:
     np.testing.assert_allclose(found[2], [-2.80172069, 3.34886323, 3.62452125], atol=1e-6)
 
 
-def _motion(move: float, turn: float, networks: int = 12) -> Motion:
+def _motion(move: float, turn: float, networks: int = 12) -> dict[str, Any]:
     """Offsets that fall as e^(−t/move), and a signal that grows as 1 − e^(−t/turn), next to noise that stays."""
     rng = np.random.default_rng(3)
     steps, y = np.arange(0, 400, 2), np.arange(40) % 2
     noise = rng.standard_normal((networks, 1, 40))
     own = 1 + 0.1 * rng.standard_normal((networks, 1, 1))
     t = steps[None, :, None] * own
-    return Motion(steps, 2 * np.exp(-t / move) + noise + 3 * (1 - np.exp(-t / turn)) * (2 * y - 1), y)
+    return motion(steps, 2 * np.exp(-t / move) + noise + 3 * (1 - np.exp(-t / turn)) * (2 * y - 1), y)
 
 
 def test_times_of_moving_and_turning() -> None:
-    motion = Motion(np.array([0, 1, 2]), np.array([[[1.5, 2.5], [1.5, 0.5], [0.5, -0.5]]]), np.array([1, 0]))
-    np.testing.assert_allclose(motion.offset.draws, [[1.0, 0.5, 0.0]])
-    assert motion.translated.tolist() == [1.0]
-    np.testing.assert_allclose(motion.alignment.draws, [[-1.0, 1.0, 1.0]])
-    assert motion.rotated.tolist() == [0.5]
+    found = motion(np.array([0, 1, 2]), np.array([[[1.5, 2.5], [1.5, 0.5], [0.5, -0.5]]]), np.array([1, 0]))
+    np.testing.assert_allclose(found["offset"].draws, [[1.0, 0.5, 0.0]])
+    assert found["translated"].tolist() == [1.0]
+    np.testing.assert_allclose(found["alignment"].draws, [[-1.0, 1.0, 1.0]])
+    assert found["rotated"].tolist() == [0.5]
 
 
 def test_geometry_can_fail() -> None:
     def verdicts(move: float, turn: float, networks: int = 12) -> list[str]:
         seen, known = {"ReLU": _motion(move, turn, networks)}, {"ReLU": _motion(5.0, 150.0, networks)}
-        return [entry.verdict for entry in norm_depth.judged(seen, known)]
+        return [entry.verdict for entry in decided(norm_depth.geometry, seen=seen, moved=known)]
 
     assert verdicts(5.0, 150.0) == ["holds", "holds"]
     assert verdicts(150.0, 5.0) == ["does not hold", "does not hold"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,10 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess import figures
 from firstguess_papers.charts import Line, arms_chart, deep, gamma, laws, lines, row, std
-from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Array, Number, check, claimed, each, power_law
+from firstguess_papers.items import Holds
+from firstguess_papers.judging import Array, Number, average, check, claimed, each, power_law, root
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Cell, Found, measured
-from firstguess_papers.mf import mean
 from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network, paired
 from firstguess_papers.training_pieces import MEMBERS, SEEDS
 from firstguess_papers.training_speed import chosen
@@ -27,7 +25,6 @@ from firstguess_papers.training_speed import chosen
 if TYPE_CHECKING:
     from firstguess import Network
     from firstguess.data import Data
-    from firstguess_papers.running import Run
 
 
 BATCHES = (4, 16, 64, None)
@@ -48,52 +45,6 @@ def _cells_depth(c: Found) -> dict[Any, Cell]:
     }  # fmt: skip
 
 
-def _judge_depth(c: Found) -> list[Entry]:
-    before, plain, layer = (
-        [c.layers[place][k - 1] for k in AT] for place in ("BatchNorm before", "no norm", "LayerNorm before")
-    )
-    return [
-        claimed(
-            "N1", "γ after 1, 5, 10, 20 layers with BatchNorm before each ReLU",
-            [check("every depth", before, near=LEVEL, room=0.15, than="1/(π−1)"),
-             check("20 layers", before[-1], below=0.1 * plain[-1].value, than="a tenth of 20 plain layers'")],
-        ),
-        claimed(
-            "N3", "γ after 1, 5, 10, 20 layers with LayerNorm before each ReLU",
-            [check("5, 10, 20 layers", layer[1:], above=layer[:-1], than="the next smaller depth's"),
-             check("over γ without a norm", [a / b for a, b in zip(layer, plain, strict=True)], near=1.0, room=0.25)],
-        ),
-        claimed(
-            "N2", "BatchNorm after ReLU, 5 layers, std of G₀ beyond even guesses (below a third of one plain layer's)",
-            [check(f"batch {b or c.n}, width {w}", beyond_even(c[b, w]), below=NEUTRAL)
-             for w in c.widths for b in BATCHES],
-            also=f"std of G₀ {', '.join(str(std(c[b, w])) for w in c.widths for b in BATCHES)}; even guesses would "
-            f"have {0.5 / np.sqrt(c.n):.4f}",
-        ),
-    ]  # fmt: skip
-
-
-def _layer_rows(c: Found) -> list[dict[str, Any]]:
-    theory = {place: fg.predict(network(place, 21)).gamma for place in PLACES}
-    return [
-        {"name": place, "layers": k, "gamma": g, "theory": float(theory[place][k])}
-        for place, values in c.layers.items()
-        for k, g in enumerate(values, start=1)
-    ]
-
-
-def _depth_chart(c: Found) -> Any:
-    last = {place: values[-1].value for place, values in c.layers.items()}
-    return lines(
-        [row if "after" not in row["name"] else row | {"theory": None} for row in _layer_rows(c)], "layers", "gamma",
-        title=f"20 layers: γ = {last['no norm']:.3g} without a norm, {last['LayerNorm before']:.3g} with LayerNorm "
-        f"before, {last['BatchNorm before']:.2g} with BatchNorm before; after the activation "
-        f"{max(last[p] for p in PLACES if 'after' in p):.1g} at most",
-        x_title="Hidden layers", y_title="Drift ratio γ of the layer after", y_scale="symlog", y_domain=(-0.2, 24.0),
-        width=900, height=380,
-    )  # fmt: skip
-
-
 depth = measured(
     "norm/depth", "Bias layer by layer, and BatchNorm with small batches", "NORM Th 4.1-4.3", claims=("N1", "N2", "N3"),
     about="20 hidden ReLU layers of {width} (our size), Kaiming, γ at every layer; blob of {n} points in 1000 "
@@ -103,14 +54,53 @@ depth = measured(
     full=dict(n=640, width=1000, inits=30, widths=(100, 400), many=300),
     seconds=(12, 180),
     cells=_cells_depth,
-    quantities=lambda c: {"layers": {place: [gamma(c[place], k) for k in range(1, 21)] for place in PLACES}},
-    judge=_judge_depth,
+    quantities=lambda c: {
+        "layers": {place: [gamma(c[place], k) for k in range(1, 21)] for place in PLACES},
+        "at": {place: [gamma(c[place], k) for k in AT] for place in PLACES},
+        "last": {place: gamma(c[place], 20).value for place in PLACES},
+        "batches": {f"batch {b or c.n}, width {w}": c[b, w] for w in c.widths for b in BATCHES},
+    },
+    judge=lambda c: [
+        claimed(
+            "N1", "γ after 1, 5, 10, 20 layers with BatchNorm before each ReLU",
+            [check("every depth", c.at["BatchNorm before"], near=LEVEL, room=0.15, than="1/(π−1)"),
+             check("20 layers", c.at["BatchNorm before"][-1], below=0.1 * c.last["no norm"],
+                   than="a tenth of 20 plain layers'")],
+        ),
+        claimed(
+            "N3", "γ after 1, 5, 10, 20 layers with LayerNorm before each ReLU",
+            [check("5, 10, 20 layers", c.at["LayerNorm before"][1:], above=c.at["LayerNorm before"][:-1],
+                   than="the next smaller depth's"),
+             check("over γ without a norm", [a / b for a, b in zip(c.at["LayerNorm before"], c.at["no norm"],
+                                                                   strict=True)], near=1.0, room=0.25)],
+        ),
+        claimed(
+            "N2", "BatchNorm after ReLU, 5 layers, std of G₀ beyond even guesses (below a third of one plain layer's)",
+            [check(name, beyond_even(m), below=NEUTRAL) for name, m in c.batches.items()],
+            also=f"std of G₀ {', '.join(str(std(m)) for m in c.batches.values())}; even guesses would have "
+            f"{0.5 / np.sqrt(c.n):.4f}",
+        ),
+    ],
     tables=lambda c: {
-        "layers": _layer_rows(c),
+        "layers": [
+            {"name": place, "layers": k, "gamma": g, "theory": float(t)} for place, values in c.layers.items()
+            for k, (g, t) in enumerate(zip(values, fg.predict(network(place, 21)).gamma[1:], strict=False), start=1)
+        ],
         "batches": [row("BatchNorm after", c[b, w], batch=b or c.n, width=w) for w in c.widths for b in BATCHES],
     },
-    charts=lambda c: {"layers": _depth_chart(c)},
+    charts=lambda c: {"layers": lines(
+        [one | ({"theory": None} if "after" in one["name"] else {}) for one in c.tables["layers"]], "layers", "gamma",
+        title=f"20 layers: γ = {c.last['no norm']:.3g} without a norm, {c.last['LayerNorm before']:.3g} with LayerNorm "
+        f"before, {c.last['BatchNorm before']:.2g} with BatchNorm before; after the activation "
+        f"{max(c.last[p] for p in PLACES if 'after' in p):.1g} at most",
+        x_title="Hidden layers", y_title="Drift ratio γ of the layer after", y_scale="symlog", y_domain=(-0.2, 24.0),
+        width=900, height=380,
+    )},
 )  # fmt: skip
+
+
+def _rms(a: Array) -> float:
+    return float(np.sqrt(np.square(a).mean()))
 
 
 def _normalized(u: Array) -> tuple[Array, Array, Array]:
@@ -120,80 +110,54 @@ def _normalized(u: Array) -> tuple[Array, Array, Array]:
     return batch, layer, u / np.sqrt(np.square(u).mean(axis=1, keepdims=True))
 
 
-def _rms(a: Array) -> float:
-    return float(np.sqrt(np.square(a).mean()))
-
-
-def _plain_layers(x: Array, width: int, depth: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Pre-activations of every hidden layer of one plain ReLU network with Kaiming weights."""
+def _differences(x: Array, width: int, depth: int, rng: np.random.Generator) -> Iterator[tuple[float, float, float]]:
+    """How norms differ on the pre-activations of every hidden layer of one plain ReLU network with Kaiming weights."""
     for _ in range(depth):
         u = x @ (rng.standard_normal((x.shape[1], width)) * np.sqrt(2.0 / x.shape[1]))
-        yield u
         x = np.maximum(u, 0.0)
+        (batch, layer, rms), (_, after, rms_after) = _normalized(u), _normalized(x + 1e-30)
+        yield _rms(batch - layer), _rms(layer - rms), _rms(after - rms_after)
 
 
 BN_LN, LN_RMS, LN_RMS_AFTER = "bn_ln", "ln_rms", "ln_rms_after"
 
 
-def layer_differences(run: Run, x: Data, width: int, depth: int, inits: int) -> dict[str, Any]:
+def _layer_differences(c: Found, x: Data, width: int, depth: int, inits: int) -> dict[str, Any]:
     """Root-mean-square differences of the norms' outputs by layer, (inits, depth) each."""
-
-    def differences(u: Array) -> tuple[float, float, float]:
-        batch, layer, rms = _normalized(u)
-        _, after, rms_after = _normalized(np.maximum(u, 0.0) + 1e-30)
-        return _rms(batch - layer), _rms(layer - rms), _rms(after - rms_after)
 
     def compute() -> dict[str, Any]:
         points = x.flat().astype(np.float64)
-        drawn = (np.random.default_rng([run.seed, width, member]) for member in range(inits))
-        found = np.array([[differences(u) for u in _plain_layers(points, width, depth, rng)] for rng in drawn])
+        drawn = (np.random.default_rng([c.run.seed, width, member]) for member in range(inits))
+        found = np.array([list(_differences(points, width, depth, rng)) for rng in drawn])
         return {key: found[:, :, k] for k, key in enumerate((BN_LN, LN_RMS, LN_RMS_AFTER))}
 
     key = {"differences": "of norms", "data": x.hash, "width": width, "depth": depth, "inits": inits}
-    return run.piece(key, compute, label=f"norms of one layer's values, width {width}, {x.name}")
+    return c.run.piece(key, compute, label=f"norms of one layer's values, width {width}, {x.name}")
 
 
 DATA = {"centred data": 0.0, "data shifted by 0.5": 0.5}
 CENTRED, SHIFTED = DATA
 
 
-def _apart(c: Found, shift: float, size: int) -> list[Number]:
-    """How far apart BatchNorm and LayerNorm put the same values: mean ± standard error over networks, by layer."""
-    data = c.blob(size, size).shift(shift)
-    return [mean(values) for values in layer_differences(c.run, data, size, c.layers, c.inits)[BN_LN].T]
+def _pair(c: Found) -> dict[str, Any]:
+    """How far apart BatchNorm and LayerNorm put the same values, by layer; and their guesses."""
+    apart = {
+        (name, size): [average(values) for values in _layer_differences(
+            c, c.blob(size, size).shift(shift), size, c.layers, c.inits)[BN_LN].T]
+        for name, shift in DATA.items() for size in c.sizes
+    }  # fmt: skip
+    small, large = (apart[CENTRED, size] for size in (c.sizes[0], c.sizes[-1]))
+    return {
+        "apart": apart, "small": small, "large": large,
+        "fall": power_law((c.sizes[0], c.sizes[-1]), (small[0], large[0]))[0],
+        "guesses": {k: std(c["LayerNorm before", k]) - std(c["BatchNorm before", k]) for k in (1, 5)},
+    }  # fmt: skip
 
 
-def _judge_pair(c: Found) -> list[Entry]:
-    small, large = (c.apart[CENTRED, size] for size in (c.sizes[0], c.sizes[-1]))
-    fall, _ = power_law((c.sizes[0], c.sizes[-1]), (small[0], large[0]))
-    one, five = (std(c["LayerNorm before", k]) - std(c["BatchNorm before", k]) for k in (1, 5))
-    return [
-        claimed(
-            "N5", "values of one layer after BatchNorm over all data and after LayerNorm, r.m.s. difference by size "
-            f"(width, points, dimensions together, {c.sizes[0]} to {c.sizes[-1]})",
-            [check("exponent, layer 1", fall, near=-0.5, room=0.1),
-             check("layer 2", [small[1], large[1]], above=0.4),
-             check("layer 1 on shifted data", c.apart[SHIFTED, c.sizes[-1]][0], above=0.4)],
-            also=f"layer 1: {small[0]} at size {c.sizes[0]}, {large[0]} at {c.sizes[-1]}",
-        ),
-        claimed(
-            "N5", "guesses with the norm before ReLU, std of G₀ with LayerNorm − with BatchNorm",
-            [check("after 1 layer", one, near=0.0, room=2 * ROOM), check("after 5 layers", five, above=0.0)],
-        ),
-    ]  # fmt: skip
-
-
-def _apart_rows(c: Found) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for (name, size), values in c.apart.items():
-        shift = DATA[name]
-        drift = fg.predict(deep("relu", c.layers), inputs=fg.Inputs(mean_square=shift**2, mean=shift)).gamma[: c.layers]
-        theory = np.sqrt(2.0 - 2.0 / np.sqrt(1.0 + drift))
-        rows += [
-            {"data": name, "size": size, "layer": k, "apart": v.value, "error": v.error, "theory": float(t)}
-            for k, (v, t) in enumerate(zip(values, theory, strict=True), start=1)
-        ]
-    return rows
+def _apart_theory(c: Found, shift: float) -> list[float]:
+    """The same in wide layers, by layer."""
+    drift = fg.predict(deep("relu", c.layers), inputs=fg.Inputs(mean_square=shift**2, mean=shift)).gamma[: c.layers]
+    return np.sqrt(2.0 - 2.0 / np.sqrt(1.0 + drift)).tolist()
 
 
 batchnorm_layernorm = measured(
@@ -209,16 +173,32 @@ batchnorm_layernorm = measured(
         (place, depth): Cell(network(place, depth), c.blob(400, 1000), {"inits": c.many, "width": c.w})
         for place in ("BatchNorm before", "LayerNorm before") for depth in (1, 5)
     },
-    quantities=lambda c: {
-        "apart": {(name, size): _apart(c, shift, size) for name, shift in DATA.items() for size in c.sizes}
-    },
-    judge=_judge_pair,
+    quantities=_pair,
+    judge=lambda c: [
+        claimed(
+            "N5", "values of one layer after BatchNorm over all data and after LayerNorm, r.m.s. difference by size "
+            f"(width, points, dimensions together, {c.sizes[0]} to {c.sizes[-1]})",
+            [check("exponent, layer 1", c.fall, near=-0.5, room=0.1),
+             check("layer 2", [c.small[1], c.large[1]], above=0.4),
+             check("layer 1 on shifted data", c.apart[SHIFTED, c.sizes[-1]][0], above=0.4)],
+            also=f"layer 1: {c.small[0]} at size {c.sizes[0]}, {c.large[0]} at {c.sizes[-1]}",
+        ),
+        claimed(
+            "N5", "guesses with the norm before ReLU, std of G₀ with LayerNorm − with BatchNorm",
+            [check("after 1 layer", c.guesses[1], near=0.0, room=2 * ROOM),
+             check("after 5 layers", c.guesses[5], above=0.0)],
+        ),
+    ],
     table="guesses",
     rows=lambda c, place, depth: {"depth": depth, "width": c.w},
-    tables=lambda c: {"differences": _apart_rows(c)},
+    tables=lambda c: {"differences": [
+        {"data": name, "size": size, "layer": k, "apart": v.value, "error": v.error, "theory": t}
+        for (name, size), values in c.apart.items()
+        for k, (v, t) in enumerate(zip(values, _apart_theory(c, DATA[name]), strict=True), start=1)
+    ]},
     charts=lambda c: {"differences": lines(
-        [row | {"name": f"{row['size']} nodes, points, dimensions"} for row in _apart_rows(c)], "layer", "apart",
-        panel="data", title="How far apart BatchNorm and LayerNorm put the same values, by layer",
+        [row | {"name": f"{row['size']} nodes, points, dimensions"} for row in c.tables["differences"]], "layer",
+        "apart", panel="data", title="How far apart BatchNorm and LayerNorm put the same values, by layer",
         y_title="Difference of the two norms' values (r.m.s.)", y_domain=(0.0, 1.25), dodge=False,
     )},
     holds={"differences": Holds(
@@ -236,49 +216,11 @@ NORMS = {
     "RMSNorm after": "relu > rmsnorm",
 }
 PLACED = {LN_RMS: "before the activation", LN_RMS_AFTER: "after the activation"}
+LIMITS = {LN_RMS: lambda w: 1 / np.sqrt(w), LN_RMS_AFTER: lambda _: np.sqrt(2 - 2 * np.sqrt(1 - 1 / np.pi))}
 
 
-def _rooted(values: Array) -> Number:
-    """Third layer. Squares are averaged: the mean over nodes there has few directions, so networks differ a lot."""
-    squares = np.square(values[:, -1])
-    root = float(np.sqrt(squares.mean()))
-    return Number(root, float(squares.std(ddof=1) / np.sqrt(len(squares))) / (2 * root))
-
-
-def _judge_rms(c: Found) -> list[Entry]:
-    def less(one: str, other: str) -> list[Number]:
-        return [paired(c[one, depth], c[other, depth]) for depth in c.depths]
-
-    ends = (c.widths[0], c.widths[-1])
-    slope, _ = power_law(ends, [c.apart[LN_RMS][w] for w in ends])
-    return [
-        claimed(
-            "N6", "std of G₀ with RMSNorm − with LayerNorm, and how their values differ by width",
-            [check("before ReLU", less("RMSNorm before", "LayerNorm before"), near=0.0, room=ROOM),
-             check("exponent", slope, near=-0.5, room=0.1)],
-            within=[check("after ReLU", less("RMSNorm after", "LayerNorm after"), near=0.0, room=ROOM)],
-            limit="only before the activation: after it RMSNorm does not centre, and cures nothing",
-        ),
-        claimed(
-            "N6", "beyond the paper: after ReLU, std of G₀ with RMSNorm − without a norm, and with LayerNorm beyond "
-            "even guesses",
-            [check("RMSNorm − none", less("RMSNorm after", "no norm"), near=0.0, room=ROOM),
-             check("LayerNorm", [beyond_even(c["LayerNorm after", k]) for k in c.depths], below=NEUTRAL)],
-            also="; ".join(
-                f"{k} layers: " + ", ".join(f"{name} {std(c[name, k])}" for name in ("no norm", *list(NORMS)[2:]))
-                for k in c.depths
-            ),
-        ),
-    ]  # fmt: skip
-
-
-def _value_rows(c: Found) -> list[dict[str, Any]]:
-    limit = {LN_RMS: lambda w: 1 / np.sqrt(w), LN_RMS_AFTER: lambda _: np.sqrt(2 - 2 * np.sqrt(1 - 1 / np.pi))}
-    return [
-        {"place": place, "width": w, "apart": v.value, "error": v.error, "theory": float(limit[key](w))}
-        for key, place in PLACED.items()
-        for w, v in c.apart[key].items()
-    ]
+def _less(c: Found, one: str, other: str) -> list[Number]:
+    return [paired(c[one, depth], c[other, depth]) for depth in c.depths]
 
 
 rmsnorm = measured(
@@ -293,13 +235,36 @@ rmsnorm = measured(
         (name, depth): Cell(deep(norm, depth), c.blob(c.n, c.d))
         for depth in c.depths for name, norm in {"no norm": "relu", **NORMS}.items()
     },
-    quantities=lambda c: {"apart": {
-        key: {w: _rooted(layer_differences(c.run, c.blob(c.n, c.d), w, 3, c.few)[key]) for w in c.widths}
-        for key in PLACED
-    }},
-    judge=_judge_rms,
+    quantities=lambda c: {
+        # of the third layer. Squares are averaged: the mean over nodes there has few directions, so networks differ
+        "apart": {key: {w: root(average(np.square(_layer_differences(c, c.blob(c.n, c.d), w, 3, c.few)[key][:, -1])))
+                        for w in c.widths} for key in PLACED},
+        "ends": (c.widths[0], c.widths[-1]),
+    },
+    judge=lambda c: [
+        claimed(
+            "N6", "std of G₀ with RMSNorm − with LayerNorm, and how their values differ by width",
+            [check("before ReLU", _less(c, "RMSNorm before", "LayerNorm before"), near=0.0, room=ROOM),
+             check("exponent", power_law(c.ends, [c.apart[LN_RMS][w] for w in c.ends])[0], near=-0.5, room=0.1)],
+            within=[check("after ReLU", _less(c, "RMSNorm after", "LayerNorm after"), near=0.0, room=ROOM)],
+            limit="only before the activation: after it RMSNorm does not centre, and cures nothing",
+        ),
+        claimed(
+            "N6", "beyond the paper: after ReLU, std of G₀ with RMSNorm − without a norm, and with LayerNorm beyond "
+            "even guesses",
+            [check("RMSNorm − none", _less(c, "RMSNorm after", "no norm"), near=0.0, room=ROOM),
+             check("LayerNorm", [beyond_even(c["LayerNorm after", k]) for k in c.depths], below=NEUTRAL)],
+            also="; ".join(
+                f"{k} layers: " + ", ".join(f"{name} {std(c[name, k])}" for name in ("no norm", *list(NORMS)[2:]))
+                for k in c.depths
+            ),
+        ),
+    ],
     rows=lambda c, name, depth: {"depth": depth, "width": c.width},
-    tables=lambda c: {"values": _value_rows(c)},
+    tables=lambda c: {"values": [
+        {"place": place, "width": w, "apart": v.value, "error": v.error, "theory": float(LIMITS[key](w))}
+        for key, place in PLACED.items() for w, v in c.apart[key].items()
+    ]},
     charts=lambda c: {
         "laws": laws(
             {name: c[name, c.depths[0]] for name in NORMS}, lambda name: f"{name}, {c.depths[0]} layers",
@@ -307,7 +272,7 @@ rmsnorm = measured(
             note=lambda m: f"std {std(m)}", title="Guesses with RMSNorm and LayerNorm, before and after ReLU",
         ),
         "values": lines(
-            _value_rows(c), "width", "apart", by="place", x_scale="log", y_scale="log", width=740,
+            c.tables["values"], "width", "apart", by="place", x_scale="log", y_scale="log", width=740,
             title="How far apart RMSNorm and LayerNorm put the same values, by width",
             y_title="LayerNorm's values − RMSNorm's (r.m.s.)",
         ),
@@ -321,6 +286,7 @@ rmsnorm = measured(
 
 
 Steps = NDArray[np.int64]
+Motion = dict[str, Any]
 NETS = {
     "ReLU, 1 hidden layer": "dense(weight_var=2) > relu > dense(weight_var=2)",
     "ReLU, 3 hidden layers": "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)",
@@ -329,92 +295,52 @@ NETS = {
 _SHOWN = "ReLU, 3 hidden layers"
 _FAR = 0.5  # spreads of the margin: clouds nearer to the boundary have nothing to translate
 _TRIES = 40  # starts looked at for one that is kept, at most
-_PART = 0.05  # of the rate that overshoots
 _TWO = 2.0  # times as late: two time scales
-_CLOSE = math.log(1.25)  # of the logarithm of a time: predicted and measured agree
 
 
-@dataclass(frozen=True, eq=False)
-class Motion:
-    """Margins g = f₁ − f₀ of networks over training, (networks, steps, points), and the points' labels."""
+def motion(steps: Steps, margins: Array, labels: NDArray[np.int64]) -> Motion:
+    """Translation and rotation of the boundary, from margins g = f₁ − f₀ (networks, steps, points) over training.
 
-    steps: Steps
-    margins: Array
-    labels: NDArray[np.int64]
-
-    @property
-    def offset(self) -> Curve:
-        """Translation: the mean margin by its value at the start."""
-        m = self.margins.mean(axis=2)
-        return Curve(self.steps, m / m[:, :1])
-
-    @property
-    def alignment(self) -> Curve:
-        """Rotation: correlation over the data of margin and label, the cosine of the angle between them."""
-        y = self.labels - self.labels.mean()
-        g = self.margins - self.margins.mean(axis=2, keepdims=True)
-        return Curve(self.steps, (g @ y) / np.sqrt((g**2).sum(axis=2) * float(y @ y)))
-
-    @property
-    def translated(self) -> Array:
-        """Steps until half of the offset is gone, of every network; the last step where it is not."""
-        return self._reached(-np.abs(self.offset.draws), np.full(len(self.margins), -0.5))
-
-    @property
-    def rotated(self) -> Array:
-        """Steps until the alignment is half-way from its start to its end."""
-        a = self.alignment.draws
-        return self._reached(a, (a[:, 0] + a[:, -1]) / 2.0)
-
-    def _reached(self, rows: Array, levels: Array) -> Array:
-        t = self.steps.astype(float)
-        found = np.full(len(rows), t[-1])
-        for i, (path, level) in enumerate(zip(rows, levels, strict=True)):
-            there = np.flatnonzero(path >= level)
-            if len(there) and (k := int(there[0])) > 0:
-                found[i] = t[k - 1] + (level - path[k - 1]) / (path[k] - path[k - 1]) * (t[k] - t[k - 1])
-            elif len(there):
-                found[i] = t[0]
-        return found
+    `offset`: the mean margin by its value at the start; `translated`: steps until half of it is gone, of every network,
+    the last step where it is not. `alignment`: correlation over the data of margin and label, the cosine of the angle
+    between them; `rotated`: steps until it is half-way from its start to its end.
+    """
+    m, y = margins.mean(axis=2), labels - labels.mean()
+    g = margins - m[:, :, None]
+    offset, a = m / m[:, :1], (g @ y) / np.sqrt((g**2).sum(axis=2) * float(y @ y))
+    return {
+        "steps": steps, "margins": margins, "labels": labels, "offset": Curve(steps, offset),
+        "alignment": Curve(steps, a), "translated": _reached(steps, -np.abs(offset), np.full(len(m), -0.5)),
+        "rotated": _reached(steps, a, (a[:, 0] + a[:, -1]) / 2.0),
+    }  # fmt: skip
 
 
-def logarithm(values: Array) -> Number:
+def _reached(steps: Steps, rows: Array, levels: Array) -> Array:
+    t = steps.astype(float)
+    found = np.full(len(rows), t[-1])
+    for i, (path, level) in enumerate(zip(rows, levels, strict=True)):
+        there = np.flatnonzero(path >= level)
+        if len(there) and (k := int(there[0])) > 0:
+            found[i] = t[k - 1] + (level - path[k - 1]) / (path[k] - path[k - 1]) * (t[k] - t[k - 1])
+        elif len(there):
+            found[i] = t[0]
+    return found
+
+
+def _logarithm(values: Array) -> Number:
     """Mean of the logarithm of one positive value a network, ± standard error; unknown with too few networks."""
-    logs = np.log(np.maximum(values, 1e-9))
-    error = float(logs.std(ddof=1) / math.sqrt(len(logs))) if len(logs) >= MEMBERS else math.nan
-    return Number(float(logs.mean()), error)
+    found = average(np.log(np.maximum(values, 1e-9)))
+    return found if len(values) >= MEMBERS else Number(found.value, math.nan)
 
 
-def later(motion: Motion) -> Number:
+def _later(one: Motion) -> Number:
     """ln of how many times later the boundary turns than it moves, network by network."""
-    return logarithm(motion.rotated / motion.translated)
+    return _logarithm(one["rotated"] / one["translated"])
 
 
-def judged(seen: Mapping[str, Motion], known: Mapping[str, Motion]) -> list[Entry]:
-    """N21: in each kind of network half of the turn comes later than half of the move; and the kernel's times."""
-
-    def times(what: str) -> dict[str, Number]:
-        return {
-            f"half of the {'move' if what == 'translated' else 'turn'}, {name.replace(',', '')}":
-            logarithm(getattr(seen[name], what) / getattr(known[name], what)) for name in seen
-        }  # fmt: skip
-
-    turns = {name: later(motion) for name, motion in seen.items()}
-    return [
-        claimed(
-            "N21", "ln of how many times later than half of the move (mean margin) half of the turn (correlation of "
-            f"margin and labels) comes; without a limit two time scales, {_TWO:g} times as late",
-            each(turns, above=0.0), within=each(turns, above=math.log(_TWO), than=f"ln {_TWO:g}"),
-            limit="not two time scales",
-            also="; ".join(
-                f"{name}: × {_times(turns[name])} (kernel × {_times(later(known[name]))})" for name in seen
-            ),
-        ),
-        claimed(
-            "N21", "ln of trained times over those of the tangent kernel, from each network's own start",
-            each({**times("translated"), **times("rotated")}, near=0.0, room=_CLOSE),
-        ),
-    ]  # fmt: skip
+def _times(log: Number) -> str:
+    factor = math.exp(log.value)
+    return str(Number(factor, factor * log.error))
 
 
 def _motions(c: Found) -> dict[str, Any]:
@@ -426,7 +352,7 @@ def _motions(c: Found) -> dict[str, Any]:
 
     def modes(text: str) -> dict[str, Any]:
         t = fg.predict_training(text, data=x, lr=1e-7, steps=1, width=c.width, draws=2, trust=False)
-        return {"rate": _PART * t.overshoot, "bias": t.modes.bias, "signal": t.modes.signal}
+        return {"rate": 0.05 * t.overshoot, "bias": t.modes.bias, "signal": t.modes.signal}
 
     for name, text in NETS.items():
         about = {"data": x.hash, "width": c.width}
@@ -440,8 +366,8 @@ def _motions(c: Found) -> dict[str, Any]:
         ]  # fmt: skip
         logits, margins = (np.concatenate([np.asarray(p[key]) for p in pieces]) for key in ("trained", "predicted"))
         found["logits"][name] = logits  # (networks, steps, points, 2)
-        found["seen"][name] = Motion(looks, logits[..., 1] - logits[..., 0], x.y)
-        found["moved"][name] = Motion(looks, margins, x.y)
+        found["seen"][name] = motion(looks, logits[..., 1] - logits[..., 0], x.y)
+        found["moved"][name] = motion(looks, margins, x.y)
     return found
 
 
@@ -500,36 +426,14 @@ def lazily(starts: Array, tangent: Array, labels: NDArray[np.int64], rate: float
     return np.array(found).transpose(1, 0, 2)
 
 
-def _times(log: Number) -> str:
-    factor = math.exp(log.value)
-    return str(Number(factor, factor * log.error))
-
-
-def _rows(seen: Mapping[str, Motion], known: Mapping[str, Motion]) -> list[dict[str, Any]]:
-    return [
-        {"network": name, "source": source, "member": k, "translated": float(a), "rotated": float(b)}
-        for source, given in (("trained", seen), ("predicted", known))
-        for name, motion in given.items()
-        for k, (a, b) in enumerate(zip(motion.translated, motion.rotated, strict=True))
-    ]
-
-
-def _chart(seen: Mapping[str, Motion], known: Mapping[str, Motion]) -> Any:
-    move, turn = "Translation: mean margin, by its start", "Rotation: correlation of margin and labels"
-    return arms_chart(
-        {move: [Line(name, seen[name].offset, known[name].offset) for name in seen],
-         turn: [Line(name, seen[name].alignment, known[name].alignment) for name in seen]},
-        title="How the boundary moves and turns in training", columns=2, width=430, plain=(move, turn),
-        y_domains={move: (-0.2, 1.05), turn: (-0.3, 1.0)},
-    )  # fmt: skip
-
-
-def _film(motion: Motion, logits: Array) -> Any:
+def _film(one: Motion, logits: Array) -> Any:
     """The network whose start is the most usual."""
-    first = np.abs(motion.margins[:, 0].mean(axis=1)) / motion.margins[:, 0].std(axis=1, ddof=1)
+    first = np.abs(one["margins"][:, 0].mean(axis=1)) / one["margins"][:, 0].std(axis=1, ddof=1)
     k = int(np.abs(first - np.median(first)).argmin())
-    return figures.logits_film(dict(zip(motion.steps.tolist(), logits[k], strict=True)), motion.labels)
+    return figures.logits_film(dict(zip(one["steps"].tolist(), logits[k], strict=True)), one["labels"])
 
+
+MOVE, TURN = "Translation: mean margin, by its start", "Rotation: correlation of margin and labels"
 
 geometry = measured(
     "norm/geometry", "The boundary first translates, then rotates", "NORM App. C.1", claims=("N21",), needs=("mnist",),
@@ -540,17 +444,46 @@ geometry = measured(
     full=dict(n=150, width=200, steps=400, inits=10, parts=2),
     seconds=(15, 120),
     quantities=_motions,
-    judge=lambda c: judged(c.seen, c.moved),
-    tables=lambda c: {"times": _rows(c.seen, c.moved)},
-    charts=lambda c: {"curves": _chart(c.seen, c.moved), "film": _film(c.seen[_SHOWN], c.logits[_SHOWN])},
+    judge=lambda c: [
+        claimed(
+            "N21", "ln of how many times later than half of the move (mean margin) half of the turn (correlation of "
+            f"margin and labels) comes; without a limit two time scales, {_TWO:g} times as late",
+            each({name: _later(one) for name, one in c.seen.items()}, above=0.0),
+            within=each({name: _later(one) for name, one in c.seen.items()}, above=math.log(_TWO), than=f"ln {_TWO:g}"),
+            limit="not two time scales",
+            also="; ".join(f"{name}: × {_times(_later(one))} (kernel × {_times(_later(c.moved[name]))})"
+                           for name, one in c.seen.items()),
+        ),
+        claimed(
+            "N21", "ln of trained times over those of the tangent kernel, from each network's own start",
+            each({f"half of the {word}, {name.replace(',', '')}": _logarithm(one[what] / c.moved[name][what])
+                  for what, word in (("translated", "move"), ("rotated", "turn")) for name, one in c.seen.items()},
+                 near=0.0, room=math.log(1.25)),
+        ),
+    ],
+    tables=lambda c: {"times": [
+        {"network": name, "source": source, "member": k, "translated": float(a), "rotated": float(b)}
+        for source, given in (("trained", c.seen), ("predicted", c.moved)) for name, one in given.items()
+        for k, (a, b) in enumerate(zip(one["translated"], one["rotated"], strict=True))
+    ]},
+    charts=lambda c: {
+        "curves": arms_chart(
+            {title: [Line(name, c.seen[name][what], c.moved[name][what]) for name in c.seen]
+             for title, what in ((MOVE, "offset"), (TURN, "alignment"))},
+            title="How the boundary moves and turns in training", columns=2, width=430, plain=(MOVE, TURN),
+            y_domains={MOVE: (-0.2, 1.05), TURN: (-0.3, 1.0)},
+        ),
+        "film": _film(c.seen[_SHOWN], c.logits[_SHOWN]),
+    },
     holds={"curves": Holds("The boundary first moves, then turns", entries=(0,))},
     notes=lambda c: [
         "Networks whose cloud starts nearer than half its spread to the boundary are left out: nothing translates.",
         "Steps: " + "; ".join(
-            f"{name}: half of the move {np.median(c.seen[name].translated):.3g} (kernel "
-            f"{np.median(c.moved[name].translated):.3g}), of the turn {np.median(c.seen[name].rotated):.3g} (kernel "
-            f"{np.median(c.moved[name].rotated):.3g}), 1/ηλ_b = {1 / (rate * bias):.3g}, 1/ηλ_sig = "
-            f"{1 / (rate * signal):.3g}" for name, (rate, bias, signal) in c.scales.items()
+            f"{name}: " + ", ".join(
+                f"{words} {np.median(c.seen[name][what]):.3g} (kernel {np.median(c.moved[name][what]):.3g})"
+                for words, what in (("half of the move", "translated"), ("of the turn", "rotated")))
+            + f", 1/ηλ_b = {1 / (rate * bias):.3g}, 1/ηλ_sig = {1 / (rate * signal):.3g}"
+            for name, (rate, bias, signal) in c.scales.items()
         ) + ".",
     ],
 )  # fmt: skip
