@@ -11,12 +11,17 @@ import pytest
 from firstguess_papers import igb_blocks, mf_gradients, mf_phases, norm_variants
 from firstguess_papers.items import VERDICTS, Item
 from firstguess_papers.judging import Number
+from firstguess_papers.measured import decided
 from firstguess_papers.running import Run
 
 import firstguess as fg
 from firstguess.studies.store import Store
 
 SURE = 1e-4  # an error that decides
+
+
+def _verdicts(item: Item, **known: Any) -> list[str]:
+    return [entry.verdict for entry in decided(item, **known)]
 
 
 def numbers(*values: float) -> list[Number]:
@@ -39,17 +44,17 @@ def _norms() -> tuple[dict[tuple[str, str], list[Number]], dict[tuple[str, str],
 
 def test_a_theorem_that_fails_for_an_activation_would_be_seen() -> None:
     found, left = _norms()
-    assert [e.verdict for e in norm_variants.judge_activations(found, left)] == ["holds", "holds"]
+    assert _verdicts(norm_variants.activations, found=found, left=left) == ["holds", "holds"]
     for place, values in {
         norm_variants.BN_BEFORE: (0.5, 2.0), norm_variants.BN_AFTER: (0.0, 0.5),
         norm_variants.LN_AFTER: (0.0, 0.5), norm_variants.LN_BEFORE: (3.0, 0.5),
     }.items():  # fmt: skip
-        entry = norm_variants.judge_activations(found | {("GELU", place): numbers(*values)}, left)[0]
+        entry = decided(norm_variants.activations, found=found | {("GELU", place): numbers(*values)}, left=left)[0]
         assert (entry.verdict, "GELU" in entry.why) == ("does not hold", True)
     uneven = left | {("SiLU", norm_variants.BN_AFTER): Number(0.3, SURE)}
-    assert norm_variants.judge_activations(found, uneven)[0].verdict == "does not hold"
-    unlike = norm_variants.judge_activations(found | {("GELU", norm_variants.LN_BEFORE): numbers(0.5, 1.0)}, left)
-    assert [e.verdict for e in unlike] == ["holds", "does not hold"]
+    assert _verdicts(norm_variants.activations, found=found, left=uneven)[0] == "does not hold"
+    unlike = found | {("GELU", norm_variants.LN_BEFORE): numbers(0.5, 1.0)}
+    assert _verdicts(norm_variants.activations, found=unlike, left=left) == ["holds", "does not hold"]
 
 
 def test_correlation_carries_its_error() -> None:
@@ -61,45 +66,52 @@ def test_correlation_carries_its_error() -> None:
 # -- N17
 
 
+def _grown() -> dict[tuple[str, str], list[Number]]:
+    return {(name, place): numbers(0.5, 3.0) if place == "before" else numbers(0.0, 0.0)
+            for name in norm_variants.GROUPS for place in ("before", "after")}  # fmt: skip
+
+
+def _images() -> dict[tuple[str, str], list[Number]]:
+    found = {(name, "after"): numbers(0.0, 0.0) for name in norm_variants.IMAGE}
+    found |= {(norm_variants.LAYER, "before"): numbers(0.5, 1.5), (norm_variants.BATCH, "before"): numbers(0.5, 0.5)}
+    return found | {(norm_variants.INSTANCE, "before"): numbers(0.5, 1.5)}
+
+
 def test_groups_that_are_no_layernorm_would_be_seen() -> None:
-    found = {(name, place): numbers(0.5, 3.0) if place == "before" else numbers(0.0, 0.0)
-             for name in norm_variants.GROUPS for place in ("before", "after")}  # fmt: skip
-    assert norm_variants.judge_groups(found).verdict == "holds"
-    assert (
-        norm_variants.judge_groups(found | {("groups of 2", "before"): numbers(1.0, 3.5)}).verdict
-        == "holds with a limit"
-    )
-    for place, values in (("before", (3.0, 0.5)), ("after", (0.0, 1.0))):
-        assert norm_variants.judge_groups(found | {("groups of 8", place): numbers(*values)}).verdict == "does not hold"
+    for key, values, verdict in (
+        (("groups of 8", "before"), (0.5, 3.0), "holds"),
+        (("groups of 2", "before"), (1.0, 3.5), "holds with a limit"),
+        (("groups of 8", "before"), (3.0, 0.5), "does not hold"),
+        (("groups of 8", "after"), (0.0, 1.0), "does not hold"),
+    ):
+        found = _grown() | {key: numbers(*values)}
+        assert _verdicts(norm_variants.groups, found=found, seen=_images())[0] == verdict
 
 
 def test_instancenorm_is_compared_with_both_norms() -> None:
-    found = {(name, "after"): numbers(0.0, 0.0) for name in norm_variants.IMAGE}
-    found |= {(norm_variants.LAYER, "before"): numbers(0.5, 1.5), (norm_variants.BATCH, "before"): numbers(0.5, 0.5)}
-    own = (norm_variants.INSTANCE, "before")
-    assert norm_variants.judge_instance(found | {own: numbers(0.5, 1.5)}).verdict == "holds"
-    as_batch = norm_variants.judge_instance(found | {own: numbers(0.5, 0.5)})
-    assert (as_batch.verdict, "as BatchNorm" in as_batch.why) == ("does not hold", True)
-    neither = norm_variants.judge_instance(found | {own: numbers(0.5, 1.0)})
-    assert (neither.verdict, "as BatchNorm" in neither.why) == ("does not hold", False)
+    for last, verdict, as_batch in ((1.5, "holds", False), (0.5, "does not hold", True), (1.0, "does not hold", False)):
+        seen = _images() | {(norm_variants.INSTANCE, "before"): numbers(0.5, last)}
+        found = decided(norm_variants.groups, found=_grown(), seen=seen)[1]
+        assert (found.verdict, "as BatchNorm" in found.why) == (verdict, as_batch)
 
 
 # -- N18
 
 
 def test_pools_and_inputs_that_matter_would_be_seen() -> None:
-    flat = {pool: numbers(1.0, 1.0) for pool in norm_variants.POOLS}
-    theory = dict.fromkeys(norm_variants.POOLS, 1.0)
-    plain = numbers(0.5, 3.0)
-    assert norm_variants.judge_pools(flat, theory, plain).verdict == "holds"
-    assert norm_variants.judge_pools(flat, theory | {"no pool": 2.0}, plain).verdict == "holds with a limit"
-    assert (
-        norm_variants.judge_pools(flat | {"largest of 2": numbers(1.0, 2.0)}, theory, plain).verdict == "does not hold"
-    )
+    normed, plain = norm_variants.NORMED, norm_variants.PLAIN
+    flat = {(normed, pool): numbers(1.0, 1.0) for pool in norm_variants.POOLS}
+    flat[plain, "no pool"] = numbers(0.5, 3.0)
+    theory = {key: [1.0] for key in flat}
     even = {key: numbers(0.0, 0.0) for key in norm_variants.INPUTS}
     left = {key: Number(0.0, SURE) for key in norm_variants.INPUTS}
-    assert norm_variants.judge_inputs(even, left).verdict == "holds"
-    off = norm_variants.judge_inputs(even, left | {(3.0, 1.0): Number(0.2, SURE)})
+    known: dict[str, Any] = {"found": flat, "theory": theory, "after": even, "left": left}
+    assert _verdicts(norm_variants.pooling, **known) == ["holds", "holds"]
+    other = {"theory": theory | {(normed, "no pool"): [2.0]}}
+    assert _verdicts(norm_variants.pooling, **known | other)[0] == "holds with a limit"
+    other = {"found": flat | {(normed, "largest of 2"): numbers(1.0, 2.0)}}
+    assert _verdicts(norm_variants.pooling, **known | other)[0] == "does not hold"
+    off = decided(norm_variants.pooling, **known | {"left": left | {(3.0, 1.0): Number(0.2, SURE)}})[1]
     assert (off.verdict, off.why) == ("does not hold", "not even: mean 3, spread 1")
 
 
@@ -107,19 +119,22 @@ def test_pools_and_inputs_that_matter_would_be_seen() -> None:
 
 
 def _shapes(kurtosis: float, skewness: float = 0.1) -> list[norm_variants.Shape]:
-    return [norm_variants.Shape(Number(skewness, SURE), Number(kurtosis, SURE))] * 2
+    return [{"skewness": Number(skewness, SURE), "kurtosis": Number(kurtosis, SURE)}] * 2
 
 
 def test_nodes_that_are_not_gaussian_would_be_seen() -> None:
     found = {(name, width): _shapes(0.7 if width == 20 else 0.6) for name in norm_variants.DATA for width in (20, 320)}
     found |= {(norm_variants.BLOB, 320): _shapes(0.1)}
-    assert [e.verdict for e in norm_variants.judge_gaussian(found)] == ["holds", "holds"]
-    heavy = found | {(norm_variants.DIGITS, 320): _shapes(-1.5)}
-    assert norm_variants.judge_gaussian(heavy)[0].verdict == "holds with a limit"
-    for bad in (_shapes(1.5), _shapes(0.1, skewness=0.5)):
-        assert norm_variants.judge_gaussian(found | {(norm_variants.BLOB, 320): bad})[0].verdict == "does not hold"
-    cured = found | {(norm_variants.SPARSE, 320): _shapes(0.0)}
-    assert norm_variants.judge_gaussian(cured)[1].verdict == "does not hold"
+    heavy, cured = (
+        found | {(norm_variants.DIGITS, 320): _shapes(-1.5)},
+        found | {(norm_variants.SPARSE, 320): _shapes(0.0)},
+    )
+    bad = [found | {(norm_variants.BLOB, 320): one} for one in (_shapes(1.5), _shapes(0.1, skewness=0.5))]
+    for seen, index, verdict in (
+        (found, 0, "holds"), (found, 1, "holds"), (heavy, 0, "holds with a limit"), (bad[0], 0, "does not hold"),
+        (bad[1], 0, "does not hold"), (cured, 1, "does not hold"),
+    ):  # fmt: skip
+        assert _verdicts(norm_variants.gaussian, found=seen, widths=(20, 320))[index] == verdict
 
 
 def test_shapes_are_those_of_the_nodes() -> None:
@@ -132,9 +147,9 @@ def test_shapes_are_those_of_the_nodes() -> None:
     u = x @ w
     u = (u - u.mean(axis=0)) / u.std(axis=0)
     mine = (u**4).mean(axis=0) - 3
-    error = math.hypot(found[0].kurtosis.error, float(mine.std() / math.sqrt(8000)))
+    error = math.hypot(found[0]["kurtosis"].error, float(mine.std() / math.sqrt(8000)))
     bias = 10 / 300  # of the plain estimate: its terms are of order (κ + 6)/n, κ up to 6 here
-    assert abs(found[0].kurtosis.value - float(mine.mean())) < 6 * error + bias
+    assert abs(found[0]["kurtosis"].value - float(mine.mean())) < 6 * error + bias
 
 
 # -- M13, M14

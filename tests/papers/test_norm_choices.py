@@ -11,7 +11,7 @@ import pytest
 from firstguess_papers import norm_depth, norm_variants
 from firstguess_papers.measured import decided
 from firstguess_papers.norm_depth import descend, lazily, motion
-from firstguess_papers.norm_variants import Choice, choose
+from firstguess_papers.norm_variants import choose
 from paper_trainings import arm_of, tiny
 
 import firstguess as fg
@@ -104,26 +104,42 @@ def test_each_network_takes_what_is_best_for_it() -> None:
     arms = _candidates()
     by_global, by_worst = choose(arms, "accuracy", 5), choose(arms, "worst", 5)
     # global: 0.75, 0.7 and nothing or 0.75, which ties; worst: 0.5, 0.7 and nothing or 0.7, which ties
-    np.testing.assert_allclose(by_global.lead, [0.5, (0.5 - 0.1) / 2], atol=1e-12)
-    np.testing.assert_allclose(by_global.worst, [0.4, (0.4 + 0.6) / 2])
-    np.testing.assert_allclose(by_global.after, [0.0, 0.5])
-    np.testing.assert_allclose(by_worst.lead, [0.0, -0.05], atol=1e-12)
-    np.testing.assert_allclose(by_worst.final, [0.8, 0.7])
-    np.testing.assert_allclose(by_worst.after, [1.0, 1.0])
+    np.testing.assert_allclose(by_global["lead"], [0.5, (0.5 - 0.1) / 2], atol=1e-12)
+    np.testing.assert_allclose(by_global["worst"], [0.4, (0.4 + 0.6) / 2])
+    np.testing.assert_allclose(by_global["after"], [0.0, 0.5])
+    np.testing.assert_allclose(by_worst["lead"], [0.0, -0.05], atol=1e-12)
+    np.testing.assert_allclose(by_worst["final"], [0.8, 0.7])
+    np.testing.assert_allclose(by_worst["after"], [1.0, 1.0])
 
 
 def test_selection_can_fail() -> None:
     rng = np.random.default_rng(8)
-
-    def choice(lead: float, worst: float) -> Choice:
-        noise = 0.01 * rng.standard_normal((4, 12))
-        return Choice(lead + noise[0], 0.8 + noise[1], worst + noise[2], noise[3])
-
     one = next(iter(_candidates().values()))
+
+    def choice(lead: float, worst: float) -> dict[str, Any]:
+        noise = 0.01 * rng.standard_normal((4, 12))
+        return {"lead": lead + noise[0], "final": 0.8 + noise[1], "worst": worst + noise[2], "after": noise[3]}
+
+    def verdicts(by_global: dict[str, Any], by_worst: dict[str, Any]) -> set[str]:
+        sets, rules = norm_variants.SETS, norm_variants.RULES
+        both = dict(zip(rules, (by_global, by_worst), strict=True))
+        picks = {(words, "trained", rule, 5): by for words in sets for rule, by in both.items()}
+        picked = {key: {what: one.number(values) for what, values in by.items()} for key, by in picks.items()}
+        known: dict[str, Any] = {
+            "picks": picks,
+            "picked": picked,
+            "one": one,
+            "end": 5,
+            "ideal": dict.fromkeys(sets, 1),
+        }
+        return {entry.verdict for entry in decided(norm_variants.selection, **known)}
+
     greedy, fair = choice(0.5, 0.6), choice(0.1, 0.8)
-    few = Choice(*(np.array([0.5, 0.4]) for _ in range(4)))
-    for pair, truth in (((greedy, fair), True), ((fair, greedy), False), ((few, few), None)):
-        assert [found.truth for found in norm_variants.judged(one, *pair)] == [truth, truth]
+    few = {what: np.array([0.5, 0.4]) for what in greedy}
+    assert verdicts(greedy, fair) == {"holds"}
+    assert verdicts(greedy, choice(0.1, 0.6)) == {"holds with a limit"}
+    assert verdicts(fair, greedy) == {"does not hold"}
+    assert verdicts(few, few) == {"not tested"}
 
 
 def test_selection_runs_tiny(tmp_path: Path) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 import firstguess as fg
 from firstguess_papers.charts import EVEN, FLIPS, beyond_flips, deep, dots, gammas, layer_lines, lines
-from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Array, Check, Number, all_of, below, check, claimed, each, same
+from firstguess_papers.items import Holds
+from firstguess_papers.judging import Array, Check, Number, all_of, below, check, claimed, close, each, same
 from firstguess_papers.library import SKEWED, TAILED
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import AROUND
-from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, modes, predicted, trained
 from firstguess_papers.training_speed import chosen
-
-if TYPE_CHECKING:
-    from firstguess import Measurement
 
 PLACEMENTS = {
     "no norm": deep("relu", 5),
@@ -33,138 +28,79 @@ SETS = {"All candidates": tuple(PLACEMENTS), "Learning rate only, no norm": ("no
 _EARLY = 5  # the step that is judged
 _MORE = 0.05  # of recall: how much more the favoured class must have of it
 _LOSS = 0.01  # of the worst class's accuracy at the end, that counts as a loss
-Candidate = tuple[str, float]
+Candidates = Mapping[tuple[str, float], Arm]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What every network's tuner chose at a step: its favoured class's lead then, and what it has at the end."""
-
-    lead: Array  # favoured − other class, training points, at that step
-    final: Array  # held-out accuracy at the end
-    worst: Array  # of the worst class
-    after: Array  # whether a norm after the activation was chosen
-
-
-def choose(arms: Mapping[Candidate, Arm], rule: str, step: int) -> Choice:
+def choose(arms: Candidates, rule: str, step: int) -> dict[str, Array]:
     """Network i of every candidate is one tuner's: it takes the candidate that is best at `step`, of ties each in part.
 
-    A candidate that has diverged is never taken.
+    `lead`: favoured − other class of what is chosen, training points, at that step; `final`: held-out accuracy at the
+    end, `worst`: of the worst class; `after`: whether a norm after the activation was chosen. A candidate that has
+    diverged is never taken, and worth nothing.
     """
-    score = _stack(arms, rule, step)
-    best = (score == score.max(axis=0)).astype(float)
-    part = best / best.sum(axis=0)
 
-    def of(values: Array) -> Array:
-        return (part * values).sum(axis=0)
+    def of(what: str, step: int) -> Array:  # (candidates, networks)
+        return np.array([np.nan_to_num(arm.values(what, step), nan=0.0) for arm in arms.values()])
 
+    score = of(rule, step)
+    part = (score == score.max(axis=0)).astype(float)
+    part /= part.sum(axis=0)
     last = next(iter(arms.values())).last
-    after = np.array([float(placement == "LayerNorm after") for placement, _ in arms])
-    return Choice(
-        of(_stack(arms, "gap", step)),
-        of(_stack(arms, "test accuracy", last)),
-        of(_stack(arms, "test worst", last)),
-        of(np.broadcast_to(after[:, None], score.shape)),
-    )
-
-
-def _stack(arms: Mapping[Candidate, Arm], what: str, step: int) -> Array:
-    """(candidates, networks); what has diverged is worth nothing."""
-    return np.array([np.nan_to_num(arm.values(what, step), nan=0.0) for arm in arms.values()])
-
-
-def judged(one: Arm, by_global: Choice, by_worst: Choice) -> list[Check]:
-    """N20: chosen by global accuracy, the favoured class leads by more; and the worst class ends lower."""
-    return [
-        check("lead of the favoured class, by global − by worst class", one.number(by_global.lead - by_worst.lead),
-              above=_MORE),
-        check("held-out worst class at the end, by worst class − by global",
-              one.number(by_worst.worst - by_global.worst), above=_LOSS),
-    ]  # fmt: skip
+    after = np.array([[float(placement == "LayerNorm after")] for placement, _ in arms])
+    of_each = {"lead": of("gap", step), "final": of("test accuracy", last), "worst": of("test worst", last)}
+    return {what: (part * values).sum(axis=0) for what, values in (of_each | {"after": after}).items()}
 
 
 def _candidates(c: Found) -> dict[str, Any]:
-    """Trained and predicted candidates, and by what both rules pick at step k among each set of them."""
+    """Trained and predicted candidates, and what both rules pick at step k among each set of them."""
     run = c.run
     whole = run.data("mnist:even-odd", points=2 * (c.n + c.held))
     x = chosen(whole, (c.n // 2, c.n // 2), flat=True)
     test = chosen(whole, (c.held // 2, c.held // 2), skip=(c.n // 2, c.n // 2), flat=True)
     unit = float(modes(run, PLACEMENTS["no norm"], x, c.width)["overshoot"])
     looks = [k for k in (0, 1, 2, _EARLY, 10, 20, 40, 70, 100, 150, 200, 300) if k <= c.steps]
-    arms: dict[Candidate, Arm] = {}
-    forecasts: dict[Candidate, Arm] = {}
+    found: dict[str, dict[tuple[str, float], Arm]] = {"trained": {}, "predicted": {}}
     for placement, net in PLACEMENTS.items():
         limit = float(modes(run, net, x, c.width, label=f"{placement}, modes")["lr_limit"])
         for factor in FACTORS:
             how: dict[str, Any] = {"lr": factor * unit, "steps": looks, "width": c.width, "optimizer": "gd"}
             how |= {"label": f"{placement}, rate × {factor:g}", "test": test}
-            arms[placement, factor] = trained(run, net, x, inits=c.inits, parts=c.parts, **how)
+            found["trained"][placement, factor] = trained(run, net, x, inits=c.inits, parts=c.parts, **how)
             if factor * unit < limit:
-                forecasts[placement, factor] = predicted(run, net, x, draws=c.draws, trust=False, **how)
-    sources = {"trained": arms, "predicted": forecasts}
+                found["predicted"][placement, factor] = predicted(run, net, x, draws=c.draws, trust=False, **how)
     picks = {
-        (words, source): {rule: {k: choose(_only(given, names), what, k) for k in looks[1:]}
-                          for rule, what in RULES.items()}
-        for words, names in SETS.items() for source, given in sources.items()
+        (words, source, rule, k): choose({key: arm for key, arm in given.items() if key[0] in names}, what, k)
+        for words, names in SETS.items() for source, given in found.items() for rule, what in RULES.items()
+        for k in looks[1:]
     }  # fmt: skip
-    return {"candidates": arms, "forecasts": forecasts, "picks": picks,
-            "one": {source: next(iter(given.values())) for source, given in sources.items()}}  # fmt: skip
+    one = {source: next(iter(given.values())) for source, given in found.items()}
+    ends = {key: np.nan_to_num(arm.values("test worst", arm.last)).mean() for key, arm in found["trained"].items()}
+    return {
+        "picks": picks, "one": one["trained"], "end": looks[-1],
+        "ideal": {words: max(end for key, end in ends.items() if key[0] in names) for words, names in SETS.items()},
+        "picked": {key: {what: one[key[1]].number(values) for what, values in pick.items()}
+                   for key, pick in picks.items()},
+        "unknown": [f"{p}, rate × {f:g}" for p, f in found["trained"] if (p, f) not in found["predicted"]],
+    }  # fmt: skip
 
 
-def _only(arms: Mapping[Candidate, Arm], names: Sequence[str]) -> dict[Candidate, Arm]:
-    return {key: arm for key, arm in arms.items() if key[0] in names}
-
-
-def _entry(c: Found, words: str, names: Sequence[str]) -> Entry:
-    one, picks = c.one["trained"], c.picks[words, "trained"]
-    early = {rule: by_step[_EARLY] for rule, by_step in picks.items()}
-    arms = _only(c.candidates, names).values()
-    ideal = float(np.max([np.nan_to_num(arm.values("test worst", arm.last)).mean() for arm in arms]))
-    leads, costs = judged(one, early["global"], early["worst class"])
-    late = picks["global"][max(picks["global"])]
+def _chosen(c: Found, words: str) -> Any:
+    """Chosen by global accuracy, the favoured class leads by more; and the worst class ends lower."""
+    by_global, by_worst = (c.picks[words, "trained", rule, _EARLY] for rule in RULES)
+    late = c.picked[words, "trained", "global", c.end]
     return claimed(
-        "N20", f"{words}, picked at step {_EARLY} by global accuracy or by the worst class's", [leads], within=[costs],
+        "N20", f"{words}, picked at step {_EARLY} by global accuracy or by the worst class's",
+        [check("lead of the favoured class, by global − by worst class",
+               c.one.number(by_global["lead"] - by_worst["lead"]), above=_MORE)],
+        within=[check("held-out worst class at the end, by worst class − by global",
+                      c.one.number(by_worst["worst"] - by_global["worst"]), above=_LOSS)],
         limit="at the end the worst class is hardly lower: what was picked for the favoured class trains as well",
         otherwise="what both rules pick favours a class alike: with even classes, less bias is more accuracy by either",
         also="; ".join(
-            f"by {rule}: lead {one.number(choice.lead)}, held-out accuracy at the end {one.number(choice.final)}, of "
-            f"the worst class {one.number(choice.worst)}, LayerNorm after chosen by {one.number(choice.after)}"
-            for rule, choice in early.items()
-        ) + f"; picked by global at the last step {one.number(late.worst)}; best single candidate {ideal:.3f}",
+            f"by {rule}: " + "lead {lead}, held-out accuracy at the end {final}, of the worst class {worst}, LayerNorm "
+            "after chosen by {after}".format(**c.picked[words, "trained", rule, _EARLY]) for rule in RULES
+        ) + f"; picked by global at the last step {late['worst']}; best single candidate {c.ideal[words]:.3f}",
     )  # fmt: skip
-
-
-def _picked(c: Found) -> list[tuple[dict[str, Any], dict[str, Number]]]:
-    """Every choice: which it is, and its numbers."""
-    return [
-        ({"candidates": words, "source": source, "rule": rule, "step": k},
-         {what: c.one[source].number(getattr(choice, what)) for what in ("lead", "final", "worst", "after")})
-        for (words, source), by_rule in c.picks.items()
-        for rule, by_step in by_rule.items() for k, choice in by_step.items()
-    ]  # fmt: skip
-
-
-def _chart(c: Found) -> Any:
-    """Trained (points) and picked among predicted trainings (lines), by what is picked for."""
-    shown = {"lead": "lead of the favoured class", "worst": "worst class at the end"}
-    known = {(*key.values(),): numbers for key, numbers in _picked(c)}
-    rows = [
-        {"name": f"picked by {key['rule']} accuracy", "panel": f"{words}: {heading}", "step": key["step"]}
-        | {"value": Number(numbers[what].value, float(np.nan_to_num(numbers[what].error)))}
-        | {"theory": known[words, "predicted", key["rule"], key["step"]][what].value}
-        for words in SETS for what, heading in shown.items() for key, numbers in _picked(c)
-        if (key["candidates"], key["source"]) == (words, "trained")
-    ]  # fmt: skip
-    return lines(
-        rows, "step", panel="panel", title="Learning rate and norm placement, picked early by two rules",
-        x_title="Step at which one picks", y_title="", x_scale="log", y_domain=(-0.1, 1.0), percent=True, width=430,
-        height=220,
-    )  # fmt: skip
-
-
-def _missing(c: Found) -> str:
-    unknown = [f"{p}, rate × {factor:g}" for p, factor in c.candidates if (p, factor) not in c.forecasts]
-    return f" No prediction beyond 4κ/λ_b: {', '.join(unknown)}." if unknown else ""
 
 
 selection = measured(
@@ -176,14 +112,29 @@ selection = measured(
     full=dict(n=150, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
     seconds=(20, 200),
     quantities=_candidates,
-    judge=lambda c: [_entry(c, words, names) for words, names in SETS.items()],
+    judge=lambda c: [_chosen(c, words) for words in SETS],
     tables=lambda c: {"picks": [
-        key | {what: number.value for what, number in numbers.items()}
-        | {"worst_error": numbers["worst"].error, "lead_error": numbers["lead"].error} for key, numbers in _picked(c)
+        {"candidates": words, "source": source, "rule": rule, "step": k}
+        | {what: number.value for what, number in numbers.items()}
+        | {"worst_error": numbers["worst"].error, "lead_error": numbers["lead"].error}
+        for (words, source, rule, k), numbers in c.picked.items()
     ]},
-    charts=lambda c: {"picks": _chart(c)},
+    charts=lambda c: {"picks": lines(  # trained (points), and picked among predicted trainings (lines)
+        [{"name": f"picked by {rule} accuracy", "panel": f"{words}: {heading}", "step": k,
+          "value": Number(numbers[what].value, float(np.nan_to_num(numbers[what].error))),
+          "theory": c.picked[words, "predicted", rule, k][what].value}
+         for own in SETS for what, heading in (("lead", "lead of the favoured class"),
+                                               ("worst", "worst class at the end"))
+         for (words, source, rule, k), numbers in c.picked.items() if (words, source) == (own, "trained")],
+        "step", panel="panel", title="Learning rate and norm placement, picked early by two rules",
+        x_title="Step at which one picks", y_title="", x_scale="log", y_domain=(-0.1, 1.0), percent=True, width=430,
+        height=220,
+    )},
     holds={"picks": Holds("Picked early by global accuracy, the favoured class leads by more", entries=(0,))},
-    notes=lambda c: [f"Picked on training images, judged on held-out ones; every network is one tuner.{_missing(c)}"],
+    notes=lambda c: [
+        "Picked on training images, judged on held-out ones; every network is one tuner."
+        + (f" No prediction beyond 4κ/λ_b: {', '.join(c.unknown)}." if c.unknown else "")
+    ],
 )  # fmt: skip
 
 
@@ -191,13 +142,14 @@ PHI = {"ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "sigmoid": "sigmoid", "ta
 ODD = ("tanh",)
 NONE, BN_BEFORE, LN_BEFORE, BN_AFTER, LN_AFTER = AROUND
 DEPTH = 5
-Found_activations = Mapping[tuple[str, str], Sequence[Number]]  # (activation, place) -> γ after 1, 2, … layers
-Left = Mapping[tuple[str, str], Number]  # the largest of ten fractions beyond coin flips, after all layers
+NETWORKS = {(label, place): deep(block.format(phi), DEPTH + 1)
+            for label, phi in PHI.items() for place, block in AROUND.items()}  # fmt: skip
 
 
-def room(gamma: float) -> float:
-    """A difference of γ that does not matter: 15 % and 0.02."""
-    return 0.02 + 0.15 * abs(gamma)
+def _by_layer(c: Found, texts: Mapping[Any, str]) -> dict[str, Any]:
+    """γ after 1, 2, … layers, measured and in closed form."""
+    return {"found": {key: gammas(c[key]) for key in texts},
+            "theory": {key: fg.predict(text).gamma[1:-1] for key, text in texts.items()}}  # fmt: skip
 
 
 def correlation(gamma: Number) -> Number:
@@ -205,38 +157,11 @@ def correlation(gamma: Number) -> Number:
     return Number(gamma.value / (1 + gamma.value), gamma.error / (1 + gamma.value) ** 2)
 
 
-def judge_activations(found: Found_activations, left: Left) -> list[Entry]:
-    """N16: every theorem for every activation; and LayerNorm before as none."""
-    one = {key: values[0] for key, values in found.items()}
-    last = {key: values[-1] for key, values in found.items()}
+def _close(c: Found, place: str, other: str, layer: int, to: str) -> list[Check]:
+    """After all layers, to γ of another place after one or all of them."""
+    return [close(f"{phi}, {place}", c.found[phi, place][-1], c.found[phi, other][layer], 0.15, 0.02, to=to)
+            for phi in PHI]  # fmt: skip
 
-    def close(phi: str, place: str, other: Number, than: str) -> Check:
-        return check(f"{phi}, {place}", last[phi, place], near=other, room=room(other.value), than=than)
-
-    after = [(phi, place) for place in (BN_AFTER, LN_AFTER) for phi in PHI]
-    return [
-        claimed(
-            "N16", f"γ after {DEPTH} layers, and how far the largest of ten fractions is beyond coin flips",
-            [
-                *(close(phi, BN_BEFORE, one[phi, BN_BEFORE], "within 15 % + 0.02 of one layer's") for phi in PHI),
-                *(check(f"{phi}, {place}", found[phi, place], near=0.0, room=EVEN) for phi, place in after),
-                *(check(f"{phi}, {place}, beyond flips", left[phi, place], below=FLIPS) for phi, place in after),
-                *(check(f"{phi}, {LN_BEFORE}", last[phi, LN_BEFORE], above=one[phi, LN_BEFORE], than="one layer's")
-                  for phi in PHI if phi not in ODD),
-            ],
-            headline=f"GELU, {DEPTH} layers: γ with BatchNorm before {last['GELU', BN_BEFORE]}, LayerNorm "
-            f"before {last['GELU', LN_BEFORE]}, after {last['GELU', LN_AFTER]}",
-        ),
-        claimed(
-            "N16", f"LayerNorm before is as no norm, γ after {DEPTH} layers",
-            [close(phi, LN_BEFORE, last[phi, NONE], "within 15 % + 0.02 of no norm's") for phi in PHI],
-            otherwise="not for activations that see the scale, which LayerNorm sets",
-        ),
-    ]  # fmt: skip
-
-
-NETWORKS = {(label, place): deep(block.format(phi), DEPTH + 1)
-            for label, phi in PHI.items() for place, block in AROUND.items()}  # fmt: skip
 
 activations = measured(
     "norm/activations", "The theorems on norms for other activations", "NORM §4.1, App. B", claims=("N16",),
@@ -247,11 +172,26 @@ activations = measured(
     seconds=(12, 100),
     measure={"classes": 10, "probe": "weights"},
     cells=lambda c: {key: Cell(text, c.blob(c.n, c.width)) for key, text in NETWORKS.items()},
-    quantities=lambda c: {
-        "found": {key: gammas(c[key]) for key in NETWORKS},
-        "theory": {key: fg.predict(text).gamma[1:-1] for key, text in NETWORKS.items()},
-    },
-    judge=lambda c: judge_activations(c.found, {key: beyond_flips(c[key]) for key in NETWORKS}),
+    quantities=lambda c: _by_layer(c, NETWORKS) | {"left": {key: beyond_flips(c[key]) for key in NETWORKS}},
+    judge=lambda c: [
+        claimed(
+            "N16", f"γ after {DEPTH} layers, and how far the largest of ten fractions is beyond coin flips",
+            [*_close(c, BN_BEFORE, BN_BEFORE, 0, "one layer's"),
+             *(check(f"{phi}, {place}", c.found[phi, place], near=0.0, room=EVEN)
+               for place in (BN_AFTER, LN_AFTER) for phi in PHI),
+             *(check(f"{phi}, {place}, beyond flips", c.left[phi, place], below=FLIPS)
+               for place in (BN_AFTER, LN_AFTER) for phi in PHI),
+             *(check(f"{phi}, {LN_BEFORE}", c.found[phi, LN_BEFORE][-1], above=c.found[phi, LN_BEFORE][0],
+                     than="one layer's") for phi in PHI if phi not in ODD)],
+            headline=f"GELU, {DEPTH} layers: γ with BatchNorm before {c.found['GELU', BN_BEFORE][-1]}, LayerNorm "
+            f"before {c.found['GELU', LN_BEFORE][-1]}, after {c.found['GELU', LN_AFTER][-1]}",
+        ),
+        claimed(
+            "N16", f"LayerNorm before is as no norm, γ after {DEPTH} layers",
+            _close(c, LN_BEFORE, NONE, -1, "no norm's"),
+            otherwise="not for activations that see the scale, which LayerNorm sets",
+        ),
+    ],
     tables=lambda c: {"activations": layer_lines(c.found, ["name", "place"], c.theory)},
     charts=lambda c: {"activations": lines(
         layer_lines(
@@ -265,55 +205,15 @@ activations = measured(
 )  # fmt: skip
 
 
-EACH = (2, 4, 8, 32)
-LAYER = "LayerNorm"
-GROUPS = {LAYER: "layernorm"} | {f"groups of {k}": f"groupnorm(each={k})" for k in EACH}
-INSTANCE, BATCH = "InstanceNorm", "BatchNorm"
+LAYER, INSTANCE, BATCH = "LayerNorm", "InstanceNorm", "BatchNorm"
+GROUPS = {LAYER: "layernorm"} | {f"groups of {k}": f"groupnorm(each={k})" for k in (2, 4, 8, 32)}
 IMAGE = {LAYER: "layernorm", INSTANCE: "instancenorm", BATCH: "batchnorm"}
-Found_groups = Mapping[tuple[str, str], Sequence[Number]]  # (norm, "before" or "after") -> γ after 1, 2, … layers
-
-
-def block(norm: str, place: str) -> str:
-    """The norm before or after ReLU."""
-    return f"{norm} > relu" if place == "before" else f"relu > {norm}"
-
-
-def judge_groups(found: Found_groups) -> Entry:
-    """N17, GroupNorm: before as LayerNorm, growing; after none, for groups of any width."""
-    names, layer = list(GROUPS)[1:], found[LAYER, "before"]
-    rooms = [0.02 + 0.1 * g.value for g in layer]
-    return claimed(
-        "N17", f"GroupNorm, γ after 1 to {DEPTH} layers",
-        [*(check(f"{name} after", found[name, "after"], near=0.0, room=EVEN) for name in names),
-         *(check(f"{name} before", found[name, "before"][-1], above=found[name, "before"][0], than="one layer's")
-           for name in names)],
-        within=[check(f"{name} before", found[name, "before"], near=layer, room=rooms,
-                      than="within 10 % + 0.02 of LayerNorm's") for name in names],
-        limit="narrow groups before ReLU have a law of their own",
-        otherwise="not as LayerNorm",
-    )  # fmt: skip
-
-
-def judge_instance(found: Found_groups) -> Entry:
-    """N17, InstanceNorm on images: after none; before, does it grow as LayerNorm's or stay as BatchNorm's?"""
-    own, layer, batch = (found[name, "before"] for name in (INSTANCE, LAYER, BATCH))
-    as_batch = all_of([below(own[-1], layer[-1]), same(own[-1], batch[-1], room=room(batch[-1].value))])
-    return claimed(
-        "N17", "InstanceNorm in convolutional networks, γ by hidden layer",
-        [check("after ReLU", found[INSTANCE, "after"], near=0.0, room=EVEN),
-         check("LayerNorm before, last layer", layer[-1], above=layer[0], than="its first"),
-         check("InstanceNorm before, last layer", own[-1], near=layer[-1], room=room(layer[-1].value),
-               than="within 15 % + 0.02 of LayerNorm's")],
-        also=f"BatchNorm before {batch[0]} → {batch[-1]}",
-        otherwise="it takes each channel's own center off, as BatchNorm does" if as_batch else "not as LayerNorm",
-    )  # fmt: skip
-
-
-DENSE = {(name, place): deep(block(norm, place), DEPTH + 1)
-         for place in ("before", "after") for name, norm in GROUPS.items()}  # fmt: skip
+PLACED = {"before": "{} > relu", "after": "relu > {}"}  # ReLU
 CONV = "4 x [conv(weight_var=2, kernel=3, padding=1) > {}] > dense(weight_var=2)"
-IMAGES = {(name, place): CONV.format(block(norm, place))
-          for place in ("before", "after") for name, norm in IMAGE.items()}  # fmt: skip
+DENSE = {(name, place): deep(block.format(norm), DEPTH + 1)
+         for place, block in PLACED.items() for name, norm in GROUPS.items()}  # fmt: skip
+IMAGES = {(name, place): CONV.format(block.format(norm))
+          for place, block in PLACED.items() for name, norm in IMAGE.items()}  # fmt: skip
 
 
 def _cells_groups(c: Found) -> dict[Any, Cell]:
@@ -323,6 +223,13 @@ def _cells_groups(c: Found) -> dict[Any, Cell]:
         (*key, "images"): Cell(text, fg.data.as_data(pictures), {"inits": c.many, "width": c.channels})
         for key, text in IMAGES.items()
     }
+
+
+def _otherwise(c: Found) -> str:
+    """Does InstanceNorm before grow as LayerNorm's or stay as BatchNorm's?"""
+    own, layer, batch = (c.seen[name, "before"][-1] for name in (INSTANCE, LAYER, BATCH))
+    as_batch = all_of([below(own, layer), same(own, batch, room=0.02 + 0.15 * batch.value)])
+    return "it takes each channel's own center off, as BatchNorm does" if as_batch else "not as LayerNorm"
 
 
 groups = measured(
@@ -336,12 +243,29 @@ groups = measured(
     seconds=(12, 100),
     measure={"classes": 10, "probe": "weights"},
     cells=_cells_groups,
-    quantities=lambda c: {
-        "found": {key: gammas(c[key]) for key in DENSE},
-        "theory": {key: fg.predict(text).gamma[1:-1] for key, text in DENSE.items()},
-        "seen": {key: gammas(c[(*key, "images")]) for key in IMAGES},
-    },
-    judge=lambda c: [judge_groups(c.found), judge_instance(c.seen)],
+    quantities=lambda c: _by_layer(c, DENSE) | {"seen": {key: gammas(c[(*key, "images")]) for key in IMAGES}},
+    judge=lambda c: [
+        claimed(
+            "N17", f"GroupNorm, γ after 1 to {DEPTH} layers",
+            [*(check(f"{name} after", c.found[name, "after"], near=0.0, room=EVEN) for name in list(GROUPS)[1:]),
+             *(check(f"{name} before", c.found[name, "before"][-1], above=c.found[name, "before"][0],
+                     than="one layer's") for name in list(GROUPS)[1:])],
+            within=[close(f"{name} before", c.found[name, "before"], c.found[LAYER, "before"], 0.1, 0.02,
+                          to="LayerNorm's") for name in list(GROUPS)[1:]],
+            limit="narrow groups before ReLU have a law of their own",
+            otherwise="not as LayerNorm",
+        ),
+        claimed(
+            "N17", "InstanceNorm in convolutional networks, γ by hidden layer",
+            [check("after ReLU", c.seen[INSTANCE, "after"], near=0.0, room=EVEN),
+             check("LayerNorm before, last layer", c.seen[LAYER, "before"][-1], above=c.seen[LAYER, "before"][0],
+                   than="its first"),
+             close("InstanceNorm before, last layer", c.seen[INSTANCE, "before"][-1], c.seen[LAYER, "before"][-1], 0.15,
+                   0.02, to="LayerNorm's")],
+            also=f"BatchNorm before {c.seen[BATCH, 'before'][0]} → {c.seen[BATCH, 'before'][-1]}",
+            otherwise=_otherwise(c),
+        ),
+    ],
     tables=lambda c: {"groups": [
         {"data": data, **row} for data, part in (("blob", c.found), ("images", c.seen))
         for row in layer_lines(part, ["name", "place"])
@@ -369,43 +293,16 @@ POOLS = {
     "largest of 4": " > maxpool(4)",
     "average of 4": " > avgpool(4)",
 }
-Input = tuple[float, float]
 INPUTS = ((0.0, 1.0), (1.0, 1.0), (3.0, 1.0), (0.0, 0.1), (0.0, 10.0), (3.0, 0.1), (3.0, 10.0))  # mean, spread
-
-
-def judge_pools(normed: Mapping[str, Sequence[Number]], theory: Mapping[str, float], plain: Sequence[Number]) -> Entry:
-    """N18, first half: γ with BatchNorm before, by pool and depth; `plain` is the no-norm, no-pool network."""
-    return claimed(
-        "N18", f"BatchNorm before ReLU with pools, γ after 1 to {DEPTH} layers",
-        [*(check(pool, values[1:], near=values[0], room=0.02 + 0.1 * values[0].value,
-                 than="within 10 % + 0.02 of one layer's") for pool, values in normed.items()),
-         check("no norm", plain[-1], above=plain[0], than="one layer's")],
-        within=[check(pool, values, near=theory[pool], room=0.02 + 0.1 * theory[pool],
-                      than="within 10 % + 0.02 of the closed form") for pool, values in normed.items()],
-        limit="constant, but at another level than the closed form says", otherwise="not constant",
-    )  # fmt: skip
-
-
-def judge_inputs(found: Mapping[Input, Sequence[Number]], left: Mapping[Input, Number]) -> Entry:
-    """N18, second half: BatchNorm after, by mean and spread of the data: γ by depth, and what is beyond coin flips."""
-    names = {key: f"mean {key[0]:g}, spread {key[1]:g}" for key in found}
-    return claimed(
-        "N18", f"BatchNorm after ReLU, γ after 1 to {DEPTH} layers and the largest of ten fractions beyond coin flips",
-        [*each({names[key]: values for key, values in found.items()}, near=0.0, room=EVEN),
-         *each({names[key]: left[key] for key in found}, below=FLIPS)],
-        otherwise="not even",
-    )  # fmt: skip
-
-
 NORMED, PLAIN, AFTER = "BatchNorm before ReLU", "No norm", "BatchNorm after"
-BLOCKS = {(norm, pool): f"{block}relu{layers}"
+BLOCKS = {(norm, pool): deep(f"{block}relu{layers}", DEPTH + 1)
           for norm, block in ((NORMED, "batchnorm > "), (PLAIN, "")) for pool, layers in POOLS.items()}  # fmt: skip
 
 
 def _cells_pooling(c: Found) -> dict[Any, Cell]:
     x = c.blob(c.n, c.d)
     data = {(mean, spread): fg.data.as_data(x.flat() * spread + mean) for mean, spread in INPUTS}
-    return {key: Cell(deep(block, DEPTH + 1), x) for key, block in BLOCKS.items()} | {
+    return {key: Cell(text, x) for key, text in BLOCKS.items()} | {
         (AFTER, *key): Cell(deep("relu > batchnorm", DEPTH + 1), own, {"width": 200}) for key, own in data.items()
     }
 
@@ -421,25 +318,34 @@ pooling = measured(
     seconds=(12, 100),
     measure={"classes": 10, "probe": "weights"},
     cells=_cells_pooling,
-    quantities=lambda c: {
-        "found": {key: gammas(c[key]) for key in BLOCKS},
-        "theory": {key: fg.predict(deep(block, DEPTH + 1)).gamma[1:-1] for key, block in BLOCKS.items()},
+    quantities=lambda c: _by_layer(c, BLOCKS) | {
         "after": {key: gammas(c[(AFTER, *key)]) for key in INPUTS},
         "left": {key: beyond_flips(c[(AFTER, *key)]) for key in INPUTS},
     },
     judge=lambda c: [
-        judge_pools(
-            {pool: c.found[NORMED, pool] for pool in POOLS},
-            {pool: float(c.theory[NORMED, pool][0]) for pool in POOLS}, c.found[PLAIN, "no pool"],
+        claimed(
+            "N18", f"BatchNorm before ReLU with pools, γ after 1 to {DEPTH} layers",
+            [*(close(pool, g[1:], g[0], 0.1, 0.02, to="one layer's") for (norm, pool), g in c.found.items()
+               if norm == NORMED),
+             check("no norm", c.found[PLAIN, "no pool"][-1], above=c.found[PLAIN, "no pool"][0], than="one layer's")],
+            within=[close(pool, g, float(c.theory[norm, pool][0]), 0.1, 0.02, to="the closed form")
+                    for (norm, pool), g in c.found.items() if norm == NORMED],
+            limit="constant, but at another level than the closed form says", otherwise="not constant",
         ),
-        judge_inputs(c.after, c.left),
+        claimed(
+            "N18", f"BatchNorm after ReLU, γ after 1 to {DEPTH} layers and the largest of ten fractions beyond coin "
+            "flips",
+            [*each({f"mean {m:g}, spread {s:g}": values for (m, s), values in c.after.items()}, near=0.0, room=EVEN),
+             *each({f"mean {m:g}, spread {s:g}": value for (m, s), value in c.left.items()}, below=FLIPS)],
+            otherwise="not even",
+        ),
     ],
     tables=lambda c: {
         "pools": layer_lines(c.found, ["norm", "name"], c.theory),
         "inputs": layer_lines({(AFTER, *key): g for key, g in c.after.items()}, ["name", "mean", "spread"]),
     },
     charts=lambda c: {
-        "pools": lines(layer_lines(c.found, ["norm", "name"], c.theory), "depth", panel="norm", y_scale="log"),
+        "pools": lines(c.tables["pools"], "depth", panel="norm", y_scale="log"),
         "inputs": dots(
             [{"mean": f"mean {m:g}", "spread": f"spread {s:g}", "value": v} for (m, s), v in sorted(c.left.items())],
             "mean", by="spread", title="BatchNorm after ReLU on data of other means and scales",
@@ -453,69 +359,38 @@ pooling = measured(
 )  # fmt: skip
 
 
-BLOB, DIGITS, CLUSTERS, SPARSE = "random data", "digits", "two clusters", "one pixel in twenty"
-DATA = (BLOB, DIGITS, CLUSTERS, SPARSE)
+BLOB, DIGITS, CLUSTERS, SPARSE = DATA = ("random data", "digits", "two clusters", "one pixel in twenty")
+Shape = dict[str, Number]  # skewness (rms over nodes) and excess kurtosis over the data, of a layer's pre-activations
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Skewness (root mean square over nodes) and excess kurtosis over the data, of the pre-activations of a layer."""
-
-    skewness: Number
-    kurtosis: Number
-
-    @property
-    def tails(self) -> Number:
-        """The size of the kurtosis, on either side."""
-        return Number(abs(self.kurtosis.value), self.kurtosis.error)
-
-
-Found_gaussian = Mapping[tuple[str, int], Sequence[Shape]]  # (data, width) -> layer by layer
-
-
-def shapes(m: Measurement) -> list[Shape]:
+def shapes(m: Any) -> list[Shape]:
     """Of the layers with weights, without the output (its few nodes)."""
-    return [Shape(Number(s.skewness, s.skewness_se), Number(s.kurtosis, s.kurtosis_se)) for s in m.shapes[:-1]]
+    return [{what: Number(getattr(s, what), getattr(s, f"{what}_se")) for what in ("skewness", "kurtosis")}
+            for s in m.shapes[:-1]]  # fmt: skip
 
 
-def judge_gaussian(found: Found_gaussian) -> list[Entry]:
-    """N19: Gaussian where the theorem's conditions are met, more so with width; and where it fails."""
-    widths = sorted({width for _, width in found})
-    narrow, wide = widths[0], widths[-1]
-
-    def gaussian(name: str) -> list[Check]:
-        return [
-            check(f"{name}, skewness", [s.skewness for s in found[name, wide]], below=SKEWED),
-            check(f"{name}, size of the kurtosis", [s.tails for s in found[name, wide]], below=TAILED),
-        ]
-
-    ends = [found[BLOB, width][-1].kurtosis for width in (narrow, wide)]
-    return [
-        claimed(
-            "N19", f"ReLU, every one of {DEPTH} layers at width {wide}",
-            [*gaussian(BLOB), check(f"kurtosis of the last layer, width {narrow}", ends[0], above=ends[1],
-                                    than=f"at width {wide}")],
-            within=[one for name in DATA if name != BLOB for one in gaussian(name)],
-            headline=f"kurtosis in layer {DEPTH}: {ends[0]} at width {narrow}, {ends[1]} at {wide}",
-            limit="not on every data", otherwise="not even on random data",
-        ),
-        claimed(
-            "N19", "where it fails on data, width is no cure: size of the first layer's kurtosis",
-            [check(f"{name}, width {w}", found[name, w][0].tails, above=TAILED / 2)
-             for name in (CLUSTERS, SPARSE) for w in (narrow, wide)],
-            otherwise="there the first layer is Gaussian enough",
-        ),
-    ]  # fmt: skip
+def _tails(shape: Shape) -> Number:
+    """The size of the kurtosis, on either side."""
+    return Number(abs(shape["kurtosis"].value), shape["kurtosis"].error)
 
 
-def _data(run: Run, n: int, d: int) -> dict[str, Any]:
-    rng = np.random.default_rng([run.seed, 19])
+def _gaussian(c: Found, *names: str) -> list[Check]:
+    """Whether all layers of the widest networks are."""
+    return [one for name in names for one in (
+        check(f"{name}, skewness", [s["skewness"] for s in c.found[name, c.widths[-1]]], below=SKEWED),
+        check(f"{name}, size of the kurtosis", [_tails(s) for s in c.found[name, c.widths[-1]]], below=TAILED),
+    )]  # fmt: skip
+
+
+def _data(c: Found) -> dict[str, Any]:
+    rng = np.random.default_rng([c.run.seed, 19])
+    n, d = c.n, 100
     x = rng.standard_normal((n, d), dtype=np.float32)
     side = np.where(rng.random(n) < 0.5, -2.0, 2.0).astype(np.float32)  # 2 spreads from the middle in every coordinate
     one = x * (rng.random((n, d)) < 0.05)
     return {
         BLOB: fg.data.as_data(x),
-        DIGITS: fg.data.as_data(run.data("digits", points=n).flat()),
+        DIGITS: fg.data.as_data(c.run.data("digits", points=n).flat()),
         CLUSTERS: fg.data.as_data(x + side[:, None]),
         SPARSE: fg.data.as_data((one * np.sqrt(20.0)).astype(np.float32)),
     }
@@ -531,16 +406,34 @@ gaussian = measured(
     measure={"classes": 2, "moments": 4, "probe": "weights"},
     cells=lambda c: {
         (name, width): Cell(deep("relu", DEPTH), x, {"width": width})
-        for name, x in _data(c.run, c.n, 100).items() for width in c.widths
+        for name, x in _data(c).items() for width in c.widths
     },
     quantities=lambda c: {"found": {key: shapes(m) for key, m in c.cells.items()}},
-    judge=lambda c: judge_gaussian(c.found),
+    judge=lambda c: [
+        claimed(
+            "N19", f"ReLU, every one of {DEPTH} layers at width {c.widths[-1]}",
+            [*_gaussian(c, BLOB),
+             check(f"kurtosis of the last layer, width {c.widths[0]}", c.found[BLOB, c.widths[0]][-1]["kurtosis"],
+                   above=c.found[BLOB, c.widths[-1]][-1]["kurtosis"], than=f"at width {c.widths[-1]}")],
+            within=_gaussian(c, DIGITS, CLUSTERS, SPARSE),
+            headline=f"kurtosis in layer {DEPTH}: " + ", ".join(
+                f"{c.found[BLOB, w][-1]['kurtosis']} at {word}{w}"
+                for w, word in ((c.widths[0], "width "), (c.widths[-1], ""))),
+            limit="not on every data", otherwise="not even on random data",
+        ),
+        claimed(
+            "N19", "where it fails on data, width is no cure: size of the first layer's kurtosis",
+            [check(f"{name}, width {w}", _tails(c.found[name, w][0]), above=TAILED / 2)
+             for name in (CLUSTERS, SPARSE) for w in (c.widths[0], c.widths[-1])],
+            otherwise="there the first layer is Gaussian enough",
+        ),
+    ],
     tables=lambda c: {"shapes": [
-        {"data": name, "width": width, "layer": k, **vars(shape)}
+        {"data": name, "width": width, "layer": k, **shape}
         for (name, width), layers in c.found.items() for k, shape in enumerate(layers, start=1)
     ]},
     charts=lambda c: {"shapes": lines(
-        [{"panel": panel, "name": name, "layer": k, "value": shape.kurtosis}
+        [{"panel": panel, "name": name, "layer": k, "value": shape["kurtosis"]}
          for panel, keys in (
              ("Random data, by width", {f"width {w}": (BLOB, w) for w in c.widths}),
              (f"Width {c.widths[-1]}, by data", {name: (name, c.widths[-1]) for name in DATA}),
