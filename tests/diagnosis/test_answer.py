@@ -43,7 +43,7 @@ def fault(name: str) -> Any:
 # -- The rules --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", ["even", "leaning", "biased", "deeply biased", "degenerate head"])
+@pytest.mark.parametrize("word", ["even", "leaning", "biased", "deeply biased", "repeats its input", "degenerate head"])
 def test_a_fault_wins_over_everything(word: str) -> None:
     d = made(word, faults=fault("softmax twice"))
     assert d.answer is Answer.FIX

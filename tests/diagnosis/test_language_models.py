@@ -43,3 +43,25 @@ def test_a_tied_head_is_said_to_repeat_its_input(tied: bool) -> None:
     assert d.expected.prediction is not None
     again = fg.Prediction.from_dict(d.expected.prediction.to_dict())
     assert [list(step) for step in again.support_steps] == [list(step) for step in d.expected.prediction.support_steps]
+
+
+def test_a_tied_head_on_one_frequent_token_is_not_called_biased() -> None:
+    """Six of ten positions hold one token, and a tied head repeats it, as a plain loop shows: no favourite class."""
+    rng = np.random.default_rng(4)
+    ids = np.where(rng.random((16, 12)) < 0.6, 7, rng.integers(0, V, (16, 12)))
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=V, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=128,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    with torch.inference_mode():
+        plain = float((model(torch.from_numpy(ids)).logits.argmax(-1) == 7).double().mean())
+    d = fg.diagnose(model, torch.from_numpy(ids), inits=8, advice=False, progress=False, seconds=30)
+    assert d.measurement is not None
+    assert abs(d.measurement.guesses.expected_max() - plain) < 0.02
+    assert plain == pytest.approx(np.mean(ids == 7), abs=0.02)
+    assert d.verdict.name == "repeats its input"
+    assert str(d.answer) == "nothing to do"
+    assert "of positions guess the token that they hold" in d.headline
+    assert "whatever they show" not in str(d)

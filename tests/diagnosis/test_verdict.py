@@ -214,6 +214,16 @@ def test_a_network_is_broken_from_half_of_its_initializations_on(lost: int, name
         assert found.why == said + (" (the first layer with NaN or Inf is 2)" if layer_known else "")
 
 
+@pytest.mark.parametrize(("own", "name"), [(0.9, "repeats its input"), (0.54, "biased"), (0.3, "biased")])
+def test_a_head_that_repeats_its_input_is_not_called_biased(own: float, name: str) -> None:
+    """From half of the positions on, by 5 standard errors: guesses are then as uneven as the tokens of the data."""
+    m = replace(measurement(), own_guess=(own, 0.01))
+    found = verdict_of(m)
+    assert found.name == name
+    assert (found.title, found.chances == ()) == (name, name != "biased")
+    assert verdict_of(replace(m, own_guess=None)).name == "biased"
+
+
 @pytest.mark.parametrize(("ties", "name"), [(0.49, "biased"), (0.5, "degenerate head")])
 def test_the_head_decides_from_half_of_the_guesses_on(ties: float, name: str) -> None:
     m = replace(measurement(), ties=ties)

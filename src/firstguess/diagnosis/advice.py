@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import size_change
-from firstguess.diagnosis.answer import as_predicted
+from firstguess.diagnosis.answer import LITTLE, as_predicted
 from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.member_statistics import FindingKind
@@ -367,7 +367,7 @@ def case_of(
     phase = "unknown" if train is None else train.phase
     if verdict.name in ("broken", "degenerate head"):
         return ""
-    if verdict.name in ("even", "leaning"):
+    if verdict.name in LITTLE:
         if phase == "chaotic" and deep:
             return (
                 "Little bias is no proof of a good start: here gradients grow towards the input, as deep in chaos, "

@@ -42,6 +42,9 @@ OF_DEPTH: dict[Word, frozenset[str]] = {
 }
 
 
+LITTLE = ("even", "leaning", "repeats its input")  # starts that favour no class over the others
+
+
 class Answer(StrEnum):
     """What to do."""
 
@@ -263,7 +266,7 @@ def answer_of(d: Diagnosed) -> Answer:
         return Answer.CHANGE
     if start == "degenerate head":
         return Answer.HARMLESS if train is Trains.YES and d.rehearsal is not None else Answer.UNKNOWN
-    if start in ("even", "leaning"):
+    if start in LITTLE:
         return Answer.NOTHING if train is Trains.YES else Answer.UNKNOWN
     outlasts = d.duration.outlasts
     return Answer.UNKNOWN if outlasts is None else Answer.CHANGE if outlasts else Answer.HARMLESS
@@ -290,7 +293,10 @@ def headline_of(d: Diagnosed) -> str:
         return capital(f"{risk}: {d.will_train.reason}.")
     if d.verdict.name == "degenerate head":
         return "All classes tie at the start: the head does not tell inputs apart until the first step."
-    if d.verdict.name in ("even", "leaning"):
+    if d.verdict.name == "repeats its input" and m.own_guess is not None:
+        own = f"{percent(m.own_guess[0])} of positions guess the token that they hold"
+        return f"{own}: it repeats its input, and {_unless(d)}."
+    if d.verdict.name in LITTLE:
         even = f"{percent(share)} of inputs start in the largest of {spaced(m.classes)} classes"
         return f"{even}: {d.verdict.name}, and {_unless(d)}."
     run = f", and your run has {spaced(d.run)}" if d.answer is Answer.CHANGE else ""

@@ -29,7 +29,7 @@ from firstguess.diagnosis.advice import (
     with_labels,
     with_measured,
 )
-from firstguess.diagnosis.answer import LEAST_STEPS, apart, serious, trainability_of
+from firstguess.diagnosis.answer import LEAST_STEPS, LITTLE, apart, serious, trainability_of
 from firstguess.diagnosis.bias_duration import PredictedDuration, predict_duration
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import Expected, expectation
@@ -243,7 +243,7 @@ def diagnose(
             run,
             clock.spare(_COPIES, reserve=_ADVICE),
             next((note for note in unasked if note.startswith(MAY_NOT_GO)), ""),
-            counts=verdict.name not in ("even", "leaning"),
+            counts=verdict.name not in LITTLE,
             told=told,
         ),
         members=8,

@@ -34,6 +34,7 @@ _STARTS = {
     "leaning": "Before any training, this network leans towards one class, without neglecting the others",
     "biased": "Before any training, this network already prefers one class over the others",
     "deeply biased": "Before any training, this network puts most of its inputs in one class, whatever they show",
+    "repeats its input": "Before any training, this network guesses its own input, so that guesses are as uneven as it",
     "degenerate head": "The output layer does not tell inputs apart: these are not guesses yet",
     "broken": "This network gives no usable numbers, so nothing can be said about its guesses",
 }
@@ -52,8 +53,9 @@ def start(d: Diagnosis) -> str:
         return f"{said}."
     g = d.measurement.guesses
     span = share_span(*g.interval("expected_max"), inits=d.measurement.inits)
+    most = "the most frequent token" if d.verdict.name == "repeats its input" else "its favourite"
     return (
-        f"{said}: on average its favourite gets {percent(g.expected_max())} of the data ({span}), "
+        f"{said}: on average {most} gets {percent(g.expected_max())} of the data ({span}), "
         f"where an even split would be {percent(1 / g.classes)}."
     )
 

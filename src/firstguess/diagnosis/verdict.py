@@ -16,10 +16,11 @@ from firstguess.ensemble.measurement import TIED, Measurement
 from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, Finding, FindingKind
 from firstguess.theory.prediction import WORDS, edges_of_shares, gamma_of_share, word, word_of_share
 
-VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
+VerdictName = Literal["even", "leaning", "biased", "deeply biased", "repeats its input", "degenerate head", "broken"]
 
 _LIKELY = 0.9  # the chance from which on one word is the verdict
 _LOST = 0.5  # share of initializations with NaN from which a network is called broken
+_OWN = 0.5  # share of positions that guess the token that they hold, from which guesses are those of the data
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class Verdict:
     `name` follows the guesses: it is the word for `guess_gamma`, the γ whose distribution has the average largest share
     that was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why`
     says so. `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest
-    share (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate
-    head, NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it
-    is drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
-    `preliminary` says how many of the wanted initializations were drawn, if time was up before all were.
+    share (half a normal on each side); `probability` is that of `name`: 1 where that share does not decide (a head that
+    repeats its input, a degenerate one, NaN), NaN where there is no interval (one initialization) and where an
+    instance's own values had to say how it is drawn (findings "other scale", "kept values"). `low`, `high` and the like
+    are NaN where γ could not be measured. `preliminary` says how many of the wanted initializations were drawn, if time
+    was up before all were.
     """
 
     name: VerdictName
@@ -70,8 +72,8 @@ class Verdict:
 
 
 def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
-    """The verdict by the guesses, unless ties or NaN decide: the word for the γ whose distribution has the average
-    largest share that was seen.
+    """The verdict by the guesses, unless repeated inputs, ties or NaN decide: the word for the γ whose distribution has
+    the average largest share that was seen.
 
     γ of the output explains the guesses, and is given next to that of the guesses; where it has another word, `why`
     says so. Where an instance had to be followed by a guess (`ASSUMED`), or one initialization was drawn, there is no
@@ -95,10 +97,14 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
     name = word_of_share(share, m.classes, m.points)
     middle, least, most = (gamma_of_share(x, m.classes, m.points) for x in (share, *ends))
     found = Verdict(name, math.nan, gamma, low, high, "", middle, least, most)
-    why = "; ".join(part for part in (_rest_of(m.findings), _other_word(found)) if part)
+    repeats = m.own_guess is not None and m.own_guess[0] - 5.0 * m.own_guess[1] >= _OWN
+    other = "" if repeats else _other_word(found)
+    why = "; ".join(part for part in (_rest_of(m.findings), other) if part)
     found = replace(found, why=why, chances=_chances(share, ends, m))
     if wanted is not None and m.inits < wanted and any(f.kind in _STOPPED for f in m.findings):
         found = replace(found, preliminary=f"{m.inits} of {wanted} initializations")
+    if repeats:
+        return _assumed(replace(found, name="repeats its input", probability=1.0, chances=()), m.findings)
     found = replace(found, probability=found.chances[_PLACE[name]] if found.chances else math.nan)
     return _assumed(found, m.findings)
 

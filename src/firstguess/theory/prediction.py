@@ -23,6 +23,7 @@ from firstguess.network.signal import exp
 from firstguess.network.walk import needs_tokens
 from firstguess.theory.shares.base import OverInits, predictive_support
 from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.token_counts import KAPPA
 
 if TYPE_CHECKING:
     from firstguess.theory.shares.empirical import EmpiricalGuesses
@@ -266,7 +267,9 @@ class Prediction(StoredRecord, Shown):
         """
         checks.check_number(temperature, "temperature", "predictive_support", strict=True, hint="temperature=1.0")
         classes, shift = self.guesses.classes, self.own_shift  # the own logits are 1/classes of all squares
-        return predictive_support(float(self.q[-1]) / (1.0 + shift**2 / classes), classes, temperature, shift)
+        width, init = (getattr(self.network.layers[i], name, None) for i, name in ((0, "width"), (-1, "init")))
+        excess = 3.0 * (KAPPA.get(init, 2.0) - 2.0) / width if width and self.own_guess is not None else 0.0
+        return predictive_support(float(self.q[-1]) / (1.0 + shift**2 / classes), classes, temperature, shift, excess)
 
     @property
     def regime(self) -> Regime:

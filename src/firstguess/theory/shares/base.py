@@ -115,15 +115,19 @@ def of_rows(values: FloatArray) -> OverInits:
     return OverInits(float(values.mean()), error, np.sort(values))
 
 
-def predictive_support(variance: float, classes: int, temperature: float = 1.0, shift: float = 0.0) -> OverInits:
+def predictive_support(
+    variance: float, classes: int, temperature: float = 1.0, shift: float = 0.0, excess: float = 0.0
+) -> OverInits:
     """exp(H) of what one position predicts at a temperature, for logits of this variance, drawn.
 
     V·exp(−σ²/2T²) while σ²/T² is well below 2 ln V: theory.md (53). Beyond it few tokens hold all probability. One
-    logit stands `shift` standard deviations higher: the own token's, of a tied head.
+    logit stands `shift` standard deviations higher: the own token's, of a tied head. `excess` is the logits' kurtosis
+    minus 3, to first order: below 0 where rows of the head are uniform.
     """
     rng = np.random.default_rng((SEED, classes))
     scale, own = math.sqrt(variance) / temperature, shift * (np.arange(classes) == 0)
-    rows = (scale * (rng.standard_normal((1, classes)) + own) for _ in range(_POSITIONS))
+    draws = (rng.standard_normal((1, classes)) for _ in range(_POSITIONS))
+    rows = (scale * (z + excess / 24.0 * (z**3 - 3.0 * z) + own) for z in draws)
     return of_rows(np.array([support_at(row)[0] for row in rows]))
 
 
