@@ -174,15 +174,7 @@ class _Fold:
             for path, sizes, name in zip(layer.paths, inside, layer.brackets, strict=True)
         )
         return Place(
-            layer,
-            text(layer),
-            where,
-            before,
-            after,
-            lambda: signals.covered(index),
-            self.points,
-            self.batch,
-            paths,
+            layer, text(layer), where, before, after, lambda: signals.covered(index), self.points, self.batch, paths
         )
 
 
@@ -224,12 +216,7 @@ def moments_of(data: NDArray[np.float32]) -> Inputs | None:
 
 
 def build(
-    network: Network,
-    inputs: NDArray[Any] | Sequence[int] | int,
-    *,
-    width: int = 1000,
-    seed: int = 0,
-    member: int = 0,
+    network: Network, inputs: NDArray[Any] | Sequence[int] | int, *, width: int = 1000, seed: int = 0, member: int = 0
 ) -> nn.Sequential:
     """The member (seed, member) of a description's ensemble as an nn.Sequential with the same weights.
 

@@ -94,14 +94,7 @@ def train_description(
     origin |= {"lr": float(how.rates[0]), "steps": how.steps}
     with _restored_threads():
         return follow(
-            trainer,
-            task,
-            what=str(network),
-            inits=inits,
-            start=start,
-            provenance=origin,
-            store=kept,
-            progress=progress,
+            trainer, task, what=str(network), inits=inits, start=start, provenance=origin, store=kept, progress=progress
         )
 
 

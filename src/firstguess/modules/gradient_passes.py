@@ -36,12 +36,7 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def weight_squares(
-    grad: torch.Tensor,
-    spec: Spec,
-    size: int,
-    given: tuple[nn.Module, torch.Tensor] | None = None,
-    *,
-    coupled: bool,
+    grad: torch.Tensor, spec: Spec, size: int, given: tuple[nn.Module, torch.Tensor] | None = None, *, coupled: bool
 ) -> torch.Tensor | None:
     """By point, the squared gradient of its loss at the weights, for inputs of unit size: ‖∂L/∂W‖² / ‖h‖².
 

@@ -19,14 +19,7 @@ from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch, Data, as_data, collect, load
-from firstguess.ensemble.gradient_statistics import (
-    ALL,
-    FAVOURED,
-    OTHERS,
-    Gradients,
-    gradient_layers,
-    growth_of,
-)
+from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, Gradients, gradient_layers, growth_of
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds

@@ -436,10 +436,7 @@ def refuse_trained(model: nn.Module, where: str, allowed: Callable[[], bool]) ->
     for name, value in unwrapped(model).named_parameters():
         if score(value) > TRAINED and not allowed():
             raise InvalidInput(
-                "an untrained model",
-                got=f"{name} looks trained",
-                where=where,
-                hint="force=True if you mean it",
+                "an untrained model", got=f"{name} looks trained", where=where, hint="force=True if you mean it"
             )
 
 

@@ -131,12 +131,7 @@ class Tile:
     """
 
     def __init__(
-        self,
-        k: Array,
-        t: Array | None,
-        rows: slice,
-        cols: slice,
-        spare: tuple[Array, Array, Array] | None = None,
+        self, k: Array, t: Array | None, rows: slice, cols: slice, spare: tuple[Array, Array, Array] | None = None
     ) -> None:
         self._entries = k
         self._factors: tuple[Array, Array] | None = None

@@ -407,12 +407,7 @@ def load_probes() -> None:
 
 
 def examine(
-    model: nn.Module,
-    batches: Sequence[Batch],
-    *,
-    data: Sequence[Batch] = (),
-    pick: Pick = None,
-    seed: int = 0,
+    model: nn.Module, batches: Sequence[Batch], *, data: Sequence[Batch] = (), pick: Pick = None, seed: int = 0
 ) -> Examination:
     """Run batches through `model` as it is (a copy, as for `look`), and look at everything.
 

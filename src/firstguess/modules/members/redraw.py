@@ -316,9 +316,7 @@ class Redraw:
         said = FindingKind.TIED if len(places) > 1 else FindingKind.OTHER_INITIALIZER
         what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
         return Finding(
-            said,
-            f"{what}: drawn as by {by}, whose size is nearest to the model's own values; {BY_CONSTRUCTOR}",
-            name,
+            said, f"{what}: drawn as by {by}, whose size is nearest to the model's own values; {BY_CONSTRUCTOR}", name
         )
 
     def _renew_vectors(self, names: set[str]) -> None:

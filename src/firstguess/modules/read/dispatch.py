@@ -20,16 +20,7 @@ from firstguess.modules.members.sources import Source
 from firstguess.modules.members.weight_statistics import TORCH_DEFAULT, Numbers, bounded, fitting, of_size
 from firstguess.network.activations.registry import activation
 from firstguess.network.activations.tensors import targets
-from firstguess.network.layer import (
-    FLAT,
-    Call,
-    RandomWeights,
-    ReadContext,
-    ReadResult,
-    Variances,
-    by_call,
-    by_module,
-)
+from firstguess.network.layer import FLAT, Call, RandomWeights, ReadContext, ReadResult, Variances, by_call, by_module
 from firstguess.network.layers import (
     Activate,
     Layer,  # from here: so that every kind is registered

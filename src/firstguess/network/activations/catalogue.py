@@ -61,11 +61,7 @@ RELU = piecewise_linear(
     "relu",
     0.0,
     1.0,
-    torch=TorchNames(
-        "torch.relu_",
-        "ReLU",
-        ("torch.relu", "torch.relu_", "F.relu", "F.relu_", "Tensor.relu"),
-    ),
+    torch=TorchNames("torch.relu_", "ReLU", ("torch.relu", "torch.relu_", "F.relu", "F.relu_", "Tensor.relu")),
 )
 
 ABS = piecewise_linear(
@@ -74,12 +70,7 @@ ABS = piecewise_linear(
 
 
 def leaky_relu(slope: float = 0.01) -> Activation:
-    names = TorchNames(
-        "aten.leaky_relu_",
-        "LeakyReLU",
-        ("F.leaky_relu",),
-        arguments=(("negative_slope", "slope"),),
-    )
+    names = TorchNames("aten.leaky_relu_", "LeakyReLU", ("F.leaky_relu",), arguments=(("negative_slope", "slope"),))
     return piecewise_linear("leaky_relu", slope, 1.0, (("slope", slope),), names)
 
 
@@ -131,8 +122,7 @@ HARDSWISH = Activation(
     near=(0.5, 0.5),
     far=(0.0, 1.0),
     pieces=Piecewise(
-        (0.0, 0.5, 1.0 / 6.0),
-        (Kink(1.0, 3.0, (0.0, -0.5, -1.0 / 6.0)), Kink(-1.0, 3.0, (0.0, -0.5, -1.0 / 6.0))),
+        (0.0, 0.5, 1.0 / 6.0), (Kink(1.0, 3.0, (0.0, -0.5, -1.0 / 6.0)), Kink(-1.0, 3.0, (0.0, -0.5, -1.0 / 6.0)))
     ),
     torch=TorchNames("aten.hardswish_", "Hardswish", ("F.hardswish",)),
 )
@@ -189,11 +179,7 @@ TANH = Activation(
     features=(Feature(0.0, math.pi / 2),),
     near=(1.0, 1.0),
     nondecreasing=True,
-    torch=TorchNames(
-        "torch.tanh_",
-        "Tanh",
-        ("torch.tanh", "F.tanh", "Tensor.tanh"),
-    ),
+    torch=TorchNames("torch.tanh_", "Tanh", ("torch.tanh", "F.tanh", "Tensor.tanh")),
 )
 
 ERF = Activation(
@@ -281,9 +267,7 @@ SIGMOID = Activation(
     near=(0.25, 0.25),
     nondecreasing=True,
     torch=TorchNames(
-        "torch.sigmoid_",
-        "Sigmoid",
-        ("torch.sigmoid", "F.sigmoid", "torch.special.expit", "Tensor.sigmoid"),
+        "torch.sigmoid_", "Sigmoid", ("torch.sigmoid", "F.sigmoid", "torch.special.expit", "Tensor.sigmoid")
     ),
 )
 

@@ -47,9 +47,7 @@ def piecewise_linear_moments(left: float, right: float, between: float, spread: 
     below_one = math.pi * math.sin(theta / 2.0) ** 2 - _sin_minus_theta_cos(theta)
     scale = 2.0 * q / math.pi * b * b
     return Moments(
-        b * math.sqrt(2.0 * q / math.pi),
-        a * a * between + scale * above_zero,
-        a * a * spread + scale * below_one,
+        b * math.sqrt(2.0 * q / math.pi), a * a * between + scale * above_zero, a * a * spread + scale * below_one
     )
 
 
@@ -305,11 +303,7 @@ def _shifted_moments(phi: Activation, mean: float, between: float, spread: float
 
 
 def piecewise_linear(
-    name: str,
-    left: float,
-    right: float,
-    params: tuple[tuple[str, float], ...] = (),
-    torch: TorchNames | None = None,
+    name: str, left: float, right: float, params: tuple[tuple[str, float], ...] = (), torch: TorchNames | None = None
 ) -> Activation:
     """The record of `right·x` above 0, `left·x` below."""
     return Activation(

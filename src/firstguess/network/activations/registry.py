@@ -97,9 +97,7 @@ def activation(
         if is_module(what):
             kind = what.__name__ if isinstance(what, type) else type(what).__name__
             raise InvalidInput(
-                "the name of an activation or a NumPy function",
-                got=f"the module {kind}()",
-                hint=_as_name(kind),
+                "the name of an activation or a NumPy function", got=f"the module {kind}()", hint=_as_name(kind)
             )
         return _custom(what, name or getattr(what, "__name__", "custom"), kinks, derivative)
     key = ALIASES.get(str(what).strip().lower(), str(what).strip().lower())

@@ -53,10 +53,7 @@ class Embed(Layer):
     mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
-    least = (
-        ("vocabulary", 2),
-        ("padding", 0),
-    )
+    least = (("vocabulary", 2), ("padding", 0))
     above = ("std",)
     example = "0.02"
     by_token = True

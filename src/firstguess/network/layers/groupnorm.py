@@ -63,9 +63,7 @@ class GroupNorm(UnitNorm):
     def shape(self, before: Shape, units: int | None) -> Shape:
         if self.each == 1 and before.grid is not None and not before.images:
             raise InvalidInput(
-                "groups of at least 2 nodes where there are no positions",
-                got="each=1",
-                hint="groupnorm(each=2)",
+                "groups of at least 2 nodes where there are no positions", got="each=1", hint="groupnorm(each=2)"
             )
         divisor = self.each or self.groups
         if before.drawn and before.width is not None and before.width % divisor:
