@@ -395,9 +395,14 @@ def same_gradients(self: Layer, points: Points, k: Array, along: Callable[[Seque
     return lambda g: g
 
 
-def unbatched(self: Layer, place: Place) -> Unbatched:
-    """The `tensors` of a layer whose members run one after another, as modules: likewise."""
-    return Unbatched()
+class TokenLayer(Layer):
+    """A layer about tokens, of which nothing is assumed; its members run one after another, as modules."""
+
+    by_token = True
+    assumptions = nothing_assumed
+
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
 
 KINDS: dict[str, type[Layer]] = {}

@@ -312,11 +312,16 @@ def check_spread(signal: Signal) -> None:
         )
 
 
+def centred(k: Array) -> Array:
+    """HKH, in place."""
+    k -= k.mean(axis=0)
+    k -= k.mean(axis=1, keepdims=True)
+    return k
+
+
 def _tangent(k: Array, t: Array, inverse: Array) -> Array:
     """E[JΘJᵀ] with J = (H − yyᵀ/n)/σ, y ~ N(0, K) the normalized node: Gaussian fourth moments."""
-    n = k.shape[0]
-    t -= t.mean(axis=0)
-    t -= t.mean(axis=1, keepdims=True)
+    n, t = k.shape[0], centred(t)
     t *= inverse[:, None]
     t *= inverse[None, :]
     product = k @ t
@@ -344,9 +349,7 @@ def effective(k: Array, size: int | None) -> tuple[float, float]:
     for start in range(0, rows, each):
         block = k[start : start + each, start : start + each].astype(np.float64)
         full = float(np.trace(block))
-        block -= block.mean(axis=0)
-        block -= block.mean(axis=1, keepdims=True)
-        trace = float(np.trace(block))
+        trace = float(np.trace(centred(block)))
         if trace > 0.0:
             directions = min(directions, trace**2 / float(np.vdot(block, block)))
         share = min(share, trace / full if full > 0.0 else 0.0)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import InvalidInput, NotCovered
 
 
 @dataclass(frozen=True)
@@ -127,3 +127,17 @@ class Shaped(Protocol):
     """What has a rule for sizes: a layer."""
 
     def shape(self, before: Shape, units: int | None) -> Shape: ...
+
+
+def check_first_tokens(real: bool) -> None:
+    """Refuse sequences that begin with padding, where their first tokens are to be read."""
+    if not real:
+        hint = "padding after the tokens, not before"
+        raise InvalidInput("sequences that begin with a token", got="some that begin with padding", hint=hint)
+
+
+def check_unpadded(real: object) -> None:
+    """Refuse padding where every place has weights of its own; None: there is none."""
+    if real is not None:
+        expected = "sequences without padding before tokenmix, which has a weight for every place"
+        raise NotCovered(expected, got="padding", hint="sequences of one length")

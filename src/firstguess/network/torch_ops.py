@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.tensors import Local, Scratch, variance_of_others
+from firstguess.network.shapes import check_first_tokens, check_unpadded
+from firstguess.network.tensors import Draw, Local, Scratch, Weights, variance_of_others
 
 if TYPE_CHECKING:
     from firstguess.base.gaussian import Array
@@ -65,6 +65,12 @@ def over_units(images: bool, groups: int, *, center: bool, eps: float, divide: b
 # Modules that torch has none of, for one member of an ensemble. Loads torch: layers import it where they are built.
 
 EPS = float(torch.finfo(torch.float32).tiny)  # theory's norms have none
+
+
+def linear(draw: Draw, weights: Weights) -> nn.Module:
+    """nn.Linear with these weights."""
+    units, fan_in = weights.shape
+    return draw.fill(nn.utils.skip_init(nn.Linear, fan_in, units, bias=weights.bias_var > 0.0), weights)
 
 
 class Affine(nn.Module):
@@ -279,12 +285,7 @@ class PoolTokensModule(OnSequences):
             return (x * real.unsqueeze(2)).sum(1) / real.sum(1, keepdim=True)
         if self.at == "last":
             return x[torch.arange(len(x)), x.shape[1] - 1 - real.flip(1).long().argmax(1)]
-        if not bool(real[:, 0].all()):
-            raise InvalidInput(
-                "sequences that begin with a token",
-                got="some that begin with padding",
-                hint="padding after the tokens, not before",
-            )
+        check_first_tokens(bool(real[:, 0].all()))
         return x[:, 0]
 
 
@@ -296,12 +297,7 @@ class TokenMixModule(OnSequences):
         self.first, self.phi, self.second = first, phi, second
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.sequences.real is not None:
-            raise NotCovered(
-                "sequences without padding before tokenmix, which has a weight for every place",
-                got="padding",
-                hint="sequences of one length",
-            )
+        check_unpadded(self.sequences.real)
         return self.second(self.phi(self.first(x.transpose(1, 2)))).transpose(1, 2)
 
 

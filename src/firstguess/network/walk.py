@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from firstguess.base.checks import float_range
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
@@ -14,9 +13,6 @@ from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Layer, Mix, Symmetry, text
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Signal
-
-if TYPE_CHECKING:
-    from firstguess.network.layer import Layer
 
 
 def every(layers: Iterable[Layer]) -> Iterator[Layer]:

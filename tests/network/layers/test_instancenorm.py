@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.network.layers.groupnorm import _tangent
+from firstguess.network.layers.layernorm import _tangent
 from firstguess.theory.kernel.propagation import image_kernel
 
 

@@ -20,28 +20,11 @@ ALIASES = {"identity": "linear", "swish": "silu", "hard_swish": "hardswish", "lo
 
 # In the order in which they are listed; those with parameters are functions of them.
 _BUILT_IN: tuple[Activation | Callable[..., Activation], ...] = (
-    catalogue.LINEAR,
-    catalogue.RELU,
-    catalogue.ABS,
-    catalogue.TANH,
-    catalogue.ERF,
-    catalogue.GELU,
-    catalogue.GELU_TANH,
-    catalogue.SILU,
-    catalogue.MISH,
-    catalogue.SELU,
-    catalogue.SOFTPLUS,
-    catalogue.SIGMOID,
-    catalogue.HARDTANH,
-    catalogue.RELU6,
-    catalogue.HARDSWISH,
-    catalogue.SIN,
-    catalogue.SQUARE,
-    catalogue.SIGN,
-    catalogue.leaky_relu,
-    catalogue.prelu,
-    catalogue.elu,
-)
+    catalogue.LINEAR, catalogue.RELU, catalogue.ABS, catalogue.TANH, catalogue.ERF, catalogue.GELU, catalogue.GELU_TANH,
+    catalogue.SILU, catalogue.MISH, catalogue.SELU, catalogue.SOFTPLUS, catalogue.SIGMOID, catalogue.HARDTANH,
+    catalogue.RELU6, catalogue.HARDSWISH, catalogue.SIN, catalogue.SQUARE, catalogue.SIGN, catalogue.leaky_relu,
+    catalogue.prelu, catalogue.elu,
+)  # fmt: skip
 _TABLE: dict[str, Callable[..., Activation]] = {}
 
 

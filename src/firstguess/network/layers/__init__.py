@@ -7,11 +7,8 @@ from firstguess.network.layers.activate import Activate, Gated
 from firstguess.network.layers.affine import Scale, Shift
 from firstguess.network.layers.attention import Attention, TokenMix
 from firstguess.network.layers.batchnorm import BatchCenter, BatchNorm
-from firstguess.network.layers.conv import Conv
-from firstguess.network.layers.dense import Dense
-from firstguess.network.layers.embed import Embed, FirstToken, Patches, Positions
-from firstguess.network.layers.groupnorm import GroupNorm, InstanceNorm
-from firstguess.network.layers.layernorm import LayerNorm, RMSNorm
+from firstguess.network.layers.dense import Conv, Dense
+from firstguess.network.layers.embed import Embed, FirstToken, Patches, PoolTokens, Positions, Unembed
+from firstguess.network.layers.layernorm import GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from firstguess.network.layers.pools import AvgPool, MaxPool
-from firstguess.network.layers.read_out import PoolTokens, Unembed
 from firstguess.network.layers.residual import Residual

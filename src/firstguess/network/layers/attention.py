@@ -16,9 +16,9 @@ from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
 from firstguess.network.attention_theory import Heads, annealed, attention_back, sampled, uniform
-from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, register, unbatched
+from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, TokenLayer, register
 from firstguess.network.points import AllPairsMap, Done, Points, Remark, split
-from firstguess.network.shapes import Shape
+from firstguess.network.shapes import Shape, check_unpadded
 from firstguess.network.tensors import Draw, Place, Weights
 from firstguess.network.walk import check_tokens, keeps_tokens
 
@@ -38,7 +38,7 @@ _TURNED = 0.02  # β² up to which queries and keys are left out of gradients wh
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
 
-class TwoWeights(Layer):
+class TwoWeights(TokenLayer):
     """A layer of tokens that has weights twice; the second have the variances of the first where none are given."""
 
     weight_var: float
@@ -58,13 +58,6 @@ class TwoWeights(Layer):
         if t is not None:
             hint = "fg.predict(net, data=x) without tangent"
             raise NotCovered(f"a tangent kernel of {self.kind}", got="none is known here", hint=hint)
-
-    @staticmethod
-    def _drawn(draw: Draw, weights: Weights) -> nn.Module:
-        from torch import nn
-
-        units, fan_in = weights.shape
-        return draw.fill(nn.utils.skip_init(nn.Linear, fan_in, units, bias=weights.bias_var > 0.0), weights)
 
 
 @register
@@ -90,7 +83,6 @@ class Attention(TwoWeights):
     breaks_gaussianity = False
     above = ("weight_var", "out_var", "base")
     example = "12"
-    by_token = True
     heads: int
     causal: bool = False
     rotary: bool = False
@@ -222,18 +214,17 @@ class Attention(TwoWeights):
     def assumptions(self) -> Iterable[str]:
         yield "attention: many heads"
 
-    tensors = unbatched
-
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """Queries, keys and values in one matrix, as torch's own; then the output."""
-        from firstguess.network.torch_ops import SelfAttention
+        from firstguess.network.torch_ops import SelfAttention, linear
 
         width = place.before.units
         few = self.heads if self.groups is None else self.groups
         inner = Weights((width + 2 * (width // self.heads * few), width), width, self.weight_var, self.bias_var)
         outer = Weights((width, width), width, *self._outer)
-        drawn = self._drawn(draw, inner), self._drawn(draw, outer)
-        return SelfAttention(*drawn, self.heads, self.causal, self._turns(width), few, self.window)
+        return SelfAttention(
+            linear(draw, inner), linear(draw, outer), self.heads, self.causal, self._turns(width), few, self.window
+        )
 
 
 _GELU = registry.activation("gelu")
@@ -269,7 +260,6 @@ class TokenMix(TwoWeights):
     breaks_gaussianity = False
     above = ("weight_var", "out_var")
     example = "256"
-    by_token = True
     width: int
     phi: Activation = _GELU
     weight_var: float = field(default=1.0, kw_only=True)
@@ -297,12 +287,7 @@ class TokenMix(TwoWeights):
         more where tokens are alike: so units are drawn, and F averaged.
         """
         self._no_tangent(t)
-        if points.real is not None:
-            raise NotCovered(
-                "sequences without padding before tokenmix, which has a weight for every place",
-                got="padding",
-                hint="sequences of one length",
-            )
+        check_unpadded(points.real)
         if points.mean.any():
             raise NotCovered(
                 "tokens whose mean over nodes is 0 before tokenmix",
@@ -355,15 +340,12 @@ class TokenMix(TwoWeights):
     def assumptions(self) -> Iterable[str]:
         yield "tokenmix: many units"
 
-    tensors = unbatched
-
     def module(self, place: Place, draw: Draw) -> nn.Module:
-
-        from firstguess.network import torch_ops
         from firstguess.network.activations.tensors import module_of
+        from firstguess.network.torch_ops import TokenMixModule, linear
 
         _, tokens = place.before.sizes
         inner = Weights((self.width, tokens), tokens, self.weight_var, self.bias_var)
         outer = Weights((tokens, self.width), self.width, *self._outer)
-        first, second = self._drawn(draw, inner), self._drawn(draw, outer)
-        return torch_ops.TokenMixModule(first, module_of(self.phi), second)
+        first = linear(draw, inner)
+        return TokenMixModule(first, module_of(self.phi), linear(draw, outer))

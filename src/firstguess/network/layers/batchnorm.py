@@ -254,9 +254,7 @@ class BatchNorm(Layer):
         size, points = self.batch or place.batch, place.points
         images = place.before.images
         if size is None or (usual and points is not None and size >= points):
-            if images:
-                return OverData(_terms_of_channels, _by_terms)
-            return OverData(_terms_of_nodes, _by_terms)
+            return OverData(_terms_of_channels if images else _terms, _by_terms)
         self._check_last(size, points)
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
@@ -326,24 +324,20 @@ def _leave_one_out(part: Tensor) -> None:
     part.mul_(inverse_sd(variance, mean.expand_as(part))).mul_(b / (b - 1))
 
 
-def _terms_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """What is subtracted and multiplied by, from unit statistics (inits, units)."""
-    return _terms(x, mean.unsqueeze(2), variance.unsqueeze(2))
-
-
-def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
     """Images are normalized by channel, as in every framework: a unit's statistics are pooled over positions."""
     means, variances = (m.view(*x.shape[1:3], -1) for m in (mean, variance))
     common = means.mean(2)
     spread = (variances + (means - common.unsqueeze(2)).square()).mean(2)
-    return _terms(x, common[None, :, :, None, None], spread[None, :, :, None, None])
+    return tuple(term[None, ..., None] for term in _terms(x, common, spread))
 
 
-def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
+    """What is subtracted and multiplied by, (inits, units, 1), from unit statistics (inits, units)."""
     from firstguess.network.torch_ops import RELATIVE_EPS
 
     scale = (variance + RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
-    return mean.to(x.dtype), scale.to(x.dtype)
+    return mean.to(x.dtype).unsqueeze(2), scale.to(x.dtype).unsqueeze(2)
 
 
 def _by_terms(x: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
@@ -448,7 +442,10 @@ class BatchCenter(Layer):
         """An operation over the data set, or over consecutive batches; a last, shorter one is centred by itself."""
         size, points, images = self.batch or place.batch, place.points, place.before.images
         if size is None or (points is not None and size >= points):
-            return OverData(_mean_of_images if images else _mean_of_nodes, lambda x, terms: x.sub_(terms[0]))
+            return OverData(
+                lambda x, mean, _: ((mean.view(1, *x.shape[1:]) if images else mean.unsqueeze(2)).to(x.dtype),),
+                lambda x, terms: x.sub_(*terms),
+            )
         if points is not None:
             self._check_last(points)
         dim = 0 if images else 2
@@ -476,13 +473,3 @@ class BatchCenter(Layer):
     def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
         note = "batchcenter is described with all data as one batch: what it takes off depends on who is in the batch"
         return ReadResult((cls(),), notes=(note,))
-
-
-def _mean_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-    """Unit means (inits, units) in the layout of vectors."""
-    return (mean.unsqueeze(2).to(x.dtype),)
-
-
-def _mean_of_images(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-    """The same for images: (1, inits, channels, height, width)."""
-    return (mean.view(1, *x.shape[1:]).to(x.dtype),)

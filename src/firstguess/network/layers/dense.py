@@ -1,4 +1,4 @@
-"""A dense layer with random weights."""
+"""Layers with random weights: dense ones, and convolutions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from firstguess.base.checks import check_weights
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network import weights as distributions
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import FLAT, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
+from firstguess.network.layer import FLAT, IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map, split
 from firstguess.network.shapes import PositionGrid, Shape
-from firstguess.network.signal import Signal, random_sum
+from firstguess.network.signal import Gaussian, Signal, random_sum
 from firstguess.network.tensors import Draw, Place, SourceWriter, Weights
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
+
 
 _VECTORS = (
     "inputs are taken to be vectors: with an example of them, a dense layer that acts on every position alike would be "
@@ -130,11 +133,9 @@ class Dense(Layer):
         return f"dense({entering}, {at.size}, weight_var={number(self.weight_var)}{bias})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
+        from firstguess.network.torch_ops import linear
 
-        weights = self.tensors(place)
-        units, inputs = weights.shape
-        return draw.fill(nn.utils.skip_init(nn.Linear, inputs, units, bias=self.bias_var > 0.0), weights)
+        return linear(draw, self.tensors(place))
 
     def as_output(self) -> tuple[Dense, int | None]:
         return replace(self, width=None), self.width
@@ -154,3 +155,185 @@ class Dense(Layer):
         layer = cls(weights.weight_var, weights.bias_var, weights.units, init)
         notes = (_VECTORS,) if context.axes is None else ()
         return ReadResult((layer,), axes=FLAT, notes=notes, widths=(module.in_features, weights.units))
+
+
+@register
+@final
+@dataclass(frozen=True)
+class Conv(Layer):
+    """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
+
+    `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
+    `frozen` weights are not trained: the tangent kernel has no part of theirs. `init` is their distribution, as a dense
+    layer's.
+    """
+
+    kind: ClassVar[str] = "conv"
+    weighted = True
+    mixes = Mix.POSITIONS
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
+    least = (("padding", 0),)
+    weight_var: float = 1.0
+    bias_var: float = 0.0
+    width: int | None = None
+    kernel: int = 3
+    stride: int = 1
+    padding: int = 0
+    frozen: bool = False
+    init: str = "normal"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "init", distributions.checked(self.init, "conv"))
+        super().__post_init__()
+        check_weights(self.weight_var, self.bias_var, "conv")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        grid = before.grid
+        if grid is not None and not before.images:
+            raise InvalidInput("images before a convolution", got=f"{grid}", hint="convolutions before dense layers")
+        if grid is not None and not grid.fits(self.kernel, padding=self.padding):
+            raise InvalidInput(
+                f"a kernel that fits into {grid} images",
+                got=self.kernel,
+                hint=f"conv(kernel={self.kernel}, padding={self.kernel // 2})",
+            )
+        if grid is None:
+            return Shape(None, None)
+        after = grid.windows(self.kernel, stride=self.stride, padding=self.padding)
+        return Shape(self.width or units, after, before.drawn)
+
+    def with_variances(self, weight_var: float, bias_var: float) -> Conv:
+        return replace(self, weight_var=weight_var, bias_var=bias_var)
+
+    def with_distribution(self, init: str) -> Conv:
+        return replace(self, init=init)
+
+    def moments(self, signal: Signal) -> Signal:
+        distributions.covered(self.init)
+        return replace(random_sum(signal, self.weight_var, self.bias_var), distribution=Gaussian(positions=True))
+
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""
+        distributions.covered(self.init)
+        shape = self.shape(points.shape, points.default_width)
+        assert shape.grid is not None
+        grid, after = points.grid, shape.grid
+        share, channels = self.weight_var / self.kernel**2, points.width
+
+        def step(tile: Tile) -> None:
+            images = grid.points(tile.rows), grid.points(tile.cols)
+            summed = self._windows(tile.k, grid, after)
+            if tile.t is not None:
+                tile.t = share * self._windows(tile.t, grid, after)
+                if not self.frozen:
+                    tile.t += channels * summed + bool(self.bias_var)
+            tile.k = summed * share
+            if self.bias_var:
+                tile.k += self.bias_var
+            tile.rows, tile.cols = after.rows(images[0]), after.rows(images[1])
+
+        q = points.q.reshape(-1, *grid.sides)
+        for axis, size in enumerate(after.sides, start=1):
+            old = np.moveaxis(q, axis, -1)
+            new = np.zeros((*old.shape[:-1], size))
+            for to, come in self._shifts(old.shape[-1], size):
+                new[..., to] += old[..., come]
+            q = np.moveaxis(new, -1, axis)
+        q = share * q.ravel() + self.bias_var
+        return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="a conv"), step)
+
+    def _shifts(self, before: int, after: int) -> list[tuple[slice, slice]]:
+        """Which outputs see the image at every place in a window, and where. Outside of it are zeros."""
+        found: list[tuple[slice, slice]] = []
+        for place in range(self.kernel):
+            first = max(0, -((place - self.padding) // self.stride))  # the least h with stride·h + place − padding ≥ 0
+            stop = min(after, (before - 1 - place + self.padding) // self.stride + 1)
+            if stop > first:
+                start = self.stride * first + place - self.padding
+                end = self.stride * (stop - 1) + place - self.padding + 1
+                found.append((slice(first, stop), slice(start, end, self.stride)))
+        return found
+
+    def _windows(self, k: Array, grid: PositionGrid, after: PositionGrid) -> Array:
+        """Σ_δ K[p+δ, p'+δ]: first over the rows of a window, then over its columns."""
+        a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
+        (high, wide), (tall, broad) = grid.sides, after.sides
+        old = k.reshape(a, high, wide, b, high, wide)
+        rows = np.zeros((a, tall, wide, b, tall, wide))
+        for to, come in self._shifts(high, tall):
+            rows[:, to, :, :, to, :] += old[:, come, :, :, come, :]
+        both = np.zeros((a, tall, broad, b, tall, broad))
+        for to, come in self._shifts(wide, broad):
+            both[:, :, to, :, :, to] += rows[:, :, come, :, :, come]
+        return both.reshape(a * after.places, b * after.places)
+
+    def gradient(self, signal: Signal) -> float | None:
+        return self.weight_var
+
+    def assumptions(self) -> Iterable[str]:
+        yield "conv: positions of an image are alike (homogeneous inputs), borders are ignored"
+        yield from distributions.assumed(self.init)
+
+    def tensors(self, place: Place) -> Weights:
+        """A grouped convolution; for the data, which all initializations share, one with all their kernels."""
+        import torch.nn.functional as F
+
+        shape = (place.after.units, place.before.units, self.kernel, self.kernel)
+        stride, padding = self.stride, self.padding
+
+        def product(x: Tensor, kernels: Tensor, bias: Tensor | None, shared: bool) -> Tensor:
+            every = None if bias is None else bias.flatten()
+            images, groups = (x, 1) if shared else (x.flatten(1, 2), len(kernels))
+            return F.conv2d(images, kernels.flatten(0, 1), every, stride, padding, groups=groups)
+
+        # Room for unfolded images inside the convolution.
+        fan_in = place.before.units * self.kernel**2
+        drawn = self.weight_var, self.bias_var, self.init
+        return Weights(shape, fan_in, *drawn, product=product, room=10.0, trained=not self.frozen)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        weights = self.tensors(place)
+        units, channels = weights.shape[:2]
+        kernels = nn.utils.skip_init(
+            nn.Conv2d, channels, units, self.kernel, stride=self.stride, padding=self.padding, bias=self.bias_var > 0.0
+        )
+        return draw.fill(kernels, weights)
+
+    @property
+    def kernel_side(self) -> int:
+        return self.kernel
+
+    modules = ("Conv2d",)
+
+    @classmethod
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        weights = context.weights
+        if why := _odd(module) or weights.why:
+            return ReadResult(why=why)
+        kernel, padding = module.kernel_size[0], module.padding
+        if isinstance(padding, str):
+            padding = (kernel // 2 if padding == "same" else 0,)
+        layer = cls(weights.weight_var, weights.bias_var, weights.units, kernel, module.stride[0], padding[0])
+        layer = replace(layer, init="orthogonal") if weights.orthogonal else layer
+        return ReadResult((layer,), axes=IMAGE, widths=(module.in_channels, weights.units))
+
+
+def _odd(module: Any) -> str:
+    """Why a convolution is none of a description's, "" if it is one."""
+    if module.groups != 1:
+        return f"groups = {module.groups}: a description's convolution sees all channels"
+    if module.dilation != (1, 1):
+        return f"dilation = {module.dilation[0]}: a description's convolution has none"
+    if module.padding_mode != "zeros":
+        return f"padding_mode = {module.padding_mode}: a description's convolution pads with zeros"
+    (high, wide), stride = module.kernel_size, module.stride
+    if high != wide or stride[0] != stride[1]:
+        return f"a kernel of {high}×{wide} at a stride of {stride[0]}×{stride[1]}: a description's are square"
+    if module.padding == "same":
+        return "" if high % 2 else f"padding to the same size with an even kernel ({high}) is lopsided"
+    if not isinstance(module.padding, str) and module.padding[0] != module.padding[1]:
+        return f"padding of {module.padding[0]}×{module.padding[1]}: a description's is the same on all sides"
+    return ""

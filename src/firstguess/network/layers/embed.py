@@ -1,31 +1,23 @@
-"""What makes tokens and marks them: embeddings, patches of images, positions, a first token."""
+"""Layers that make tokens, mark them and read them: embeddings, patches, positions, a first token, pools, heads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess.base import checks
 from firstguess.base.checks import check_weights
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
-from firstguess.network.layer import (
-    Back,
-    Fold,
-    Layer,
-    Mix,
-    Symmetry,
-    nothing_assumed,
-    register,
-    same_gradients,
-    unbatched,
-)
-from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map, split
-from firstguess.network.shapes import Shape
+from firstguess.network import weights
+from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, TokenLayer, register, same_gradients
+from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, random_sum_map, split
+from firstguess.network.shapes import PositionGrid, Shape, check_first_tokens
 from firstguess.network.tensors import Draw, Place, Weights
 from firstguess.network.walk import check_tokens, keeps_tokens, sequence
 
@@ -39,7 +31,7 @@ _HINT = "fg.predict(net, data=ids) with whole numbers of shape (sequences, token
 @register
 @final
 @dataclass(frozen=True)
-class Embed(Layer):
+class Embed(TokenLayer):
     """A random vector for every token of the vocabulary, entries N(0, std²): K = std²·1[same token], theory.md (20).
 
     `types`: one more vector of this standard deviation that all tokens share (BERT's token types, of one segment).
@@ -56,7 +48,6 @@ class Embed(Layer):
     least = (("vocabulary", 2), ("padding", 0))
     above = ("std",)
     example = "0.02"
-    by_token = True
     std: float
     width: int | None = field(default=None, kw_only=True)
     types: float = field(default=0.0, kw_only=True)
@@ -124,8 +115,6 @@ class Embed(Layer):
         q = self.std**2 * points.q + square
         return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="an embedding"), step)
 
-    assumptions = nothing_assumed
-    tensors = unbatched
     token_gradients = same_gradients
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
@@ -144,7 +133,7 @@ class Embed(Layer):
 @register
 @final
 @dataclass(frozen=True)
-class Patches(Layer):
+class Patches(TokenLayer):
     """An image cut into size×size patches, row by row, and one dense layer on every patch: theory.md (20).
 
     Var W = weight_var / (size² · channels): Hugging Face's std 0.02 is weight_var = 0.02²·size²·channels.
@@ -157,7 +146,6 @@ class Patches(Layer):
     symmetry = Symmetry.WEIGHTS
     breaks_gaussianity = False
     example = "16"
-    by_token = True
     size: int
     weight_var: float = field(default=1.0, kw_only=True)
     bias_var: float = field(default=0.0, kw_only=True)
@@ -208,8 +196,6 @@ class Patches(Layer):
             )
         return random_sum_map(self, points, self.weight_var, self.bias_var, "patches")
 
-    assumptions = nothing_assumed
-    tensors = unbatched
     token_gradients = same_gradients
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
@@ -233,7 +219,7 @@ def waves(places: int, width: int) -> Array:
 @register
 @final
 @dataclass(frozen=True)
-class Positions(Layer):
+class Positions(TokenLayer):
     """x plus a vector for every place, shared by all sequences: K += std²·δ_st, theory.md (20).
 
     `sinusoidal`: the fixed waves of the first transformer instead, K += ½·mean_j cos ω_j(s − t). Rotary positions
@@ -247,7 +233,6 @@ class Positions(Layer):
     symmetry = Symmetry.NONE
     breaks_gaussianity = False
     example = "0.02"
-    by_token = True
     std: float = 0.02
     sinusoidal: bool = False
 
@@ -283,8 +268,6 @@ class Positions(Layer):
         )
         return PairwiseMap(after, step)
 
-    assumptions = nothing_assumed
-    tensors = unbatched
     token_gradients = same_gradients
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
@@ -301,7 +284,7 @@ class Positions(Layer):
 @register
 @final
 @dataclass(frozen=True)
-class FirstToken(Layer):
+class FirstToken(TokenLayer):
     """One learned token before (a ViT's class token), entries N(0, std²); all points share it: theory.md (20)."""
 
     kind: ClassVar[str] = "cls"
@@ -311,7 +294,6 @@ class FirstToken(Layer):
     symmetry = Symmetry.NONE
     breaks_gaussianity = False
     example = "0.02"
-    by_token = True
     std: float
 
     def with_shared(self, factor: float) -> FirstToken:
@@ -357,9 +339,6 @@ class FirstToken(Layer):
         )
         return PairwiseMap(after, step)
 
-    assumptions = nothing_assumed
-    tensors = unbatched
-
     def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
         return lambda g: g[1:, 1:]
 
@@ -368,3 +347,133 @@ class FirstToken(Layer):
 
         width = place.before.units
         return torch_ops.FirstTokenModule(draw.fill(torch_ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))
+
+
+@register
+@final
+@dataclass(frozen=True)
+class PoolTokens(TokenLayer):
+    """The first token (cls), the last, or the mean of all: K[:, :, s, s], or its mean over s and t: theory.md (28).
+
+    Padding is not read: of a sequence with some, the last token is the last real one, and the mean that of real ones.
+    """
+
+    kind: ClassVar[str] = "pool_tokens"
+    brief: ClassVar[tuple[str, ...]] = ("at",)
+    weighted = False
+    mixes = Mix.TOKENS
+    symmetry = Symmetry.LINEAR
+    breaks_gaussianity = False
+    at: Literal["cls", "mean", "last"]
+
+    def __post_init__(self) -> None:
+        checks.choice(self.at, ("cls", "mean", "last"), "pool_tokens", hint="pool_tokens(mean)")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        check_tokens(before, self.kind)
+        return before if before.grid is None else Shape(before.width, PositionGrid(), before.drawn)
+
+    def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
+        return AllPairsMap(lambda k, t: self._run(points, k, t))
+
+    def _run(self, points: Points, k: Array, t: Array | None) -> Done:
+        grid, level = points.grid, points.level
+        share = self._shares(points)  # (n, T): what a token counts for
+
+        def pooled(entries: Array) -> Array:
+            blocks = split(entries, grid)
+            if self.at != "mean":
+                place = share.argmax(axis=1)
+                every = np.arange(len(place))
+                return blocks[every[:, None], place[:, None], every, place]
+            if points.real is None:
+                return blocks.mean(axis=(1, 3))
+            return np.einsum("asbt,as,bt->ab", blocks, share, share, optimize=True)
+
+        new = pooled(k)
+        mean = np.sum(points.mean.reshape(-1, grid.places) * share, axis=1)
+        if level is not None:
+            level = np.einsum("abt,at,bt->ab", level, share, share)[:, :, None]
+        after = points.after(
+            self,
+            new.diagonal().copy(),
+            mean,
+            gaussian=points.gaussian,
+            what=f"{'the mean' if self.at == 'mean' else 'one'} of {points.what}",
+            level=level,
+        )
+        return Done(new, None if t is None else pooled(t), after)
+
+    def _shares(self, points: Points) -> Array:
+        places = points.grid.places
+        real = np.ones((points.count, places), dtype=bool) if points.real is None else points.real.reshape(-1, places)
+        if self.at == "mean":
+            return real / real.sum(axis=1, keepdims=True)
+        check_first_tokens(self.at != "cls" or bool(real[:, 0].all()))
+        # the last real token: the first one from after
+        place = np.zeros(len(real), dtype=int) if self.at == "cls" else places - 1 - real[:, ::-1].argmax(axis=1)
+        return np.eye(places)[place]
+
+    def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
+        places, at = points.grid.places, 0 if self.at == "cls" else -1
+
+        def back(g: Array) -> Array:
+            if self.at == "mean":
+                return np.full((places, places), float(g[0, 0]) / places**2)
+            out = np.zeros((places, places))
+            out[at, at] = g[0, 0]
+            return out
+
+        return back
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network import torch_ops
+
+        return torch_ops.PoolTokensModule(self.at)
+
+
+@register
+@final
+@dataclass(frozen=True)
+class Unembed(TokenLayer):
+    """A language model's head: the classes are the vocabulary, and every token is a point that is guessed.
+
+    Weights of its own, Var W = weight_var / width, or `tied`: the vectors of the embedding, by which the logit of the
+    own input stands higher: theory.md (30). `init` is the weights' distribution, as for `dense`: rows of different
+    lengths win at different rates, and Gaussian rows differ more than uniform ones: theory.md (52).
+    """
+
+    kind: ClassVar[str] = "unembed"
+    brief: ClassVar[tuple[str, ...]] = ("tied",)
+    weighted = True
+    mixes = Mix.TOKENS
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
+    above = ("weight_var",)
+    each_token: ClassVar[bool] = True
+    tied: bool = False
+    weight_var: float = field(default=1.0, kw_only=True)
+    init: str = field(default="normal", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "init", weights.checked(self.init, "unembed"))
+
+    def with_distribution(self, init: str) -> Unembed:
+        return replace(self, init=init)
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        check_tokens(before, self.kind)
+        return Shape(units, before.grid, before.drawn)
+
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        """The covariance of a class's logits at all tokens; what ties add is drawn by `theory/language.py`."""
+        return random_sum_map(self, points, self.weight_var, 0.0, "a language-model head")
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.torch_ops import TiedHead, linear
+
+        if self.tied:
+            return TiedHead()
+        units, width = place.after.units, place.before.units
+        return linear(draw, Weights((units, width), width, self.weight_var, 0.0, self.init))

@@ -261,24 +261,11 @@ def _levels(outer: Points, inner: Points, scale: float) -> Array | None:
     return own if outer.level is None else outer.level + own
 
 
-class _Inside:
-    """The fold for layers within a block: what stands before them is not at hand."""
-
-    def __init__(self, fold: Fold) -> None:
-        self._fold = fold
-
-    def within(self, point: int) -> Array:
-        raise AssertionError("a block with pools takes all pairs at once")
-
-    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
-        return self._fold.through(layers, points, k, t, path)
-
-
 def _moves(path: Sequence[Layer], points: Points, fold: Fold) -> list[PairwiseMap]:
-    """The moves of a path whose layers act on pairs of points alone."""
+    """The moves of a path whose layers act on pairs alone: one that asks the fold wants all pairs at once."""
     found: list[PairwiseMap] = []
     for layer in path:
-        move = layer.covariance(points, _Inside(fold))
+        move = layer.covariance(points, fold)
         assert isinstance(move, PairwiseMap)
         found.append(move)
         points = move.after
