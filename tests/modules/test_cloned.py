@@ -13,7 +13,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.ensemble.member_statistics import FindingKind
-from firstguess.modules.guard import IsolatedRandomness
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import clones
 from firstguess.modules.members.redraw import Redraw
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, spectral_norm
 
 import firstguess as fg
-from firstguess.modules.guard import IsolatedRandomness
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import ObservedWeights, random_buffers, random_vectors
 from firstguess.modules.members.redraw import Redraw
 

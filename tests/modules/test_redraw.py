@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
-from firstguess.modules.guard import IsolatedRandomness
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.modules.members.initializers import rule
 from firstguess.modules.members.redraw import Redraw
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firstguess.ensemble.member_statistics import FindingKind as FindingKind
     from firstguess.ensemble.seeds import orders as orders
     from firstguess.modules.gradient_passes import loss_gradient as loss_gradient
-    from firstguess.modules.guard import IsolatedRandomness as IsolatedRandomness
+    from firstguess.data.streams import IsolatedRandomness as IsolatedRandomness
     from firstguess.modules.outputs import contrasts as contrasts
     from firstguess.network.activations.registry import names as names
     from firstguess.show.charts import theme as theme

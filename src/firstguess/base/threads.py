@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
 
@@ -59,6 +60,20 @@ def tiles(rows: slice, cols: slice, size: int) -> list[tuple[slice, slice]]:
     first, *others = zip(down, down, strict=True)
     # One short job comes first, so that threads are not all in the same phase of theirs; the others fill up the end.
     return [first, *((a, b) for a in down for b in across if b.start > a.start), *others]
+
+
+@contextmanager
+def torch_threads(count: int | None = None) -> Generator[None]:
+    """So many threads inside torch (None: whatever is set within it); the number that was there comes back."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @lru_cache(maxsize=1)

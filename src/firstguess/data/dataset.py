@@ -39,17 +39,14 @@ def regroup(
     >>> regroup(np.array([3, 0, 4, 7]), None, "even-odd", where="example")
     (array([0, 1, 2, 3]), array([1, 0, 0, 1]), ('even', 'odd'))
     """
-    known = [int(label) for label in np.unique(y)] if class_names is None else list(range(len(class_names)))
-    groups = _groups(classes, known, class_names, where=where)
+    chooser = _ClassChooser(y, class_names, where)
+    groups = chooser.groups(classes)
     new_label: dict[int, int] = {}
     for number, (name, members) in enumerate(groups):
         for member in members:
             if member in new_label:
-                raise InvalidInput(
-                    "each class in one group only",
-                    got=f"class {_name(member, class_names)!r} twice (again in {name!r})",
-                    where=where,
-                )
+                got = f"class {chooser.name(member)!r} twice (again in {name!r})"
+                raise InvalidInput("each class in one group only", got=got, where=where)
             new_label[member] = number
     old = np.array(sorted(new_label), dtype=np.int64)
     rows = np.flatnonzero(np.isin(y, old)).astype(np.int64)
@@ -58,102 +55,90 @@ def regroup(
             "at least one point of the chosen classes",
             got=f"none among {y.size} points",
             where=where,
-            hint=f"classes that occur here: {_list(np.unique(y).tolist(), class_names)}",
+            hint=f"classes that occur here: {chooser.listed(np.unique(y).tolist())}",
         )
     lookup = np.array([new_label[int(label)] for label in old], dtype=np.int64)
     return rows, lookup[np.searchsorted(old, y[rows])], tuple(name for name, _ in groups)
 
 
-def _groups(
-    classes: Classes, known: list[int], class_names: tuple[str, ...] | None, *, where: str
-) -> list[tuple[str, list[int]]]:
-    if isinstance(classes, str):
-        return _from_text(classes, known, class_names, where=where)
-    if isinstance(classes, Mapping):
-        groups: list[tuple[str, list[int]]] = []
-        for name, members in classes.items():
-            many = [members] if isinstance(members, str) else members
-            groups.append((str(name), [_label(m, known, class_names, where=where) for m in many]))
-    else:
-        labels = [_label(member, known, class_names, where=where) for member in classes]
-        groups = [(_name(label, class_names), [label]) for label in labels]
-    if not groups or not all(members for _, members in groups):
-        raise InvalidInput("at least one class, and no empty group", got=repr(classes), where=where)
-    return groups
+class _ClassChooser:
+    """Classes by their names and numbers."""
 
+    def __init__(self, y: IntArray, names: tuple[str, ...] | None, where: str) -> None:
+        self._names, self._where = names, where
+        self._known = [int(label) for label in np.unique(y)] if names is None else list(range(len(names)))
 
-def _from_text(
-    text: str, known: list[int], class_names: tuple[str, ...] | None, *, where: str
-) -> list[tuple[str, list[int]]]:
-    if text.strip().lower() == "parity":
-        text = "even-odd"
-    # A name may hold a dash ("T-shirt/top"): the whole text is tried as a name first, and " vs " always separates.
-    if _find(text, known, class_names) is not None:
-        parts = [text]
-    else:
+    def groups(self, classes: Classes) -> list[tuple[str, list[int]]]:
+        if isinstance(classes, str):
+            return self._from_text(classes)
+        if isinstance(classes, Mapping):
+            many = [(str(name), [of] if isinstance(of, str) else of) for name, of in classes.items()]
+            groups = [(name, [self._label(member) for member in members]) for name, members in many]
+        else:
+            groups = [(self.name(label), [label]) for label in map(self._label, classes)]
+        if not groups or not all(members for _, members in groups):
+            raise InvalidInput("at least one class, and no empty group", got=repr(classes), where=self._where)
+        return groups
+
+    def _from_text(self, text: str) -> list[tuple[str, list[int]]]:
+        text = "even-odd" if text.strip().lower() == "parity" else text
+        # A name may hold a dash ("T-shirt/top"): the whole text is tried as a name first; " vs " always separates.
         parts = re.split(r"\s+vs\.?\s+", text.strip())
-        parts = text.split("-") if len(parts) == 1 else parts
-    groups: list[tuple[str, list[int]]] = []
-    for part in parts:
-        members: list[int] = []
-        for word in part.split("+"):
-            members += _members(word.strip(), known, class_names, where=where)
-        one = len(members) == 1 and "+" not in part
-        groups.append((_name(members[0], class_names) if one else part.strip(), members))
-    return groups
+        if self._find(text) is not None:
+            parts = [text]
+        elif len(parts) == 1:
+            parts = text.split("-")
+        groups: list[tuple[str, list[int]]] = []
+        for part in parts:
+            members = [label for word in part.split("+") for label in self._members(word.strip())]
+            one = len(members) == 1 and "+" not in part
+            groups.append((self.name(members[0]) if one else part.strip(), members))
+        return groups
 
+    def _members(self, word: str) -> list[int]:
+        if (found := self._find(word)) is not None:
+            return [found]
+        lower = word.lower()
+        if lower in ("even", "odd"):
+            members = [label for label in self._known if label % 2 == (lower == "odd")]
+            if members:
+                return members
+        if lower in _GROUPS and self._names is not None:
+            labels = [self._find(name) for name in _GROUPS[lower]]
+            if None not in labels:
+                return [label for label in labels if label is not None]
+        return [self._label(word)]
 
-def _members(word: str, known: list[int], class_names: tuple[str, ...] | None, *, where: str) -> list[int]:
-    found = _find(word, known, class_names)
-    if found is not None:
-        return [found]
-    lower = word.lower()
-    if lower in ("even", "odd"):
-        members = [label for label in known if label % 2 == (lower == "odd")]
-        if members:
-            return members
-    if lower in _GROUPS and class_names is not None:
-        labels = [_find(name, known, class_names) for name in _GROUPS[lower]]
-        if None not in labels:
-            return [label for label in labels if label is not None]
-    return [_label(word, known, class_names, where=where)]
+    def _label(self, member: int | str) -> int:
+        if (found := self._find(member)) is None:
+            raise InvalidInput(
+                "the name or number of a class",
+                got=repr(member),
+                where=self._where,
+                hint=f"one of {self.listed(self._known)}; in text, 'a-b', or 'a vs b' when a name has a dash",
+            )
+        return found
 
-
-def _label(member: int | str, known: list[int], class_names: tuple[str, ...] | None, *, where: str) -> int:
-    found = _find(member, known, class_names)
-    if found is None:
-        raise InvalidInput(
-            "the name or number of a class",
-            got=repr(member),
-            where=where,
-            hint=f"one of {_list(known, class_names)}; in text, 'a-b', or 'a vs b' when a name has a dash",
-        )
-    return found
-
-
-def _find(member: int | str, known: list[int], class_names: tuple[str, ...] | None) -> int | None:
-    if isinstance(member, str):
-        if class_names is not None:
-            plain = [_plain(name) for name in class_names]
+    def _find(self, member: int | str) -> int | None:
+        if isinstance(member, str):
+            plain = [_plain(name) for name in self._names or ()]
             if _plain(member) in plain:
                 return plain.index(_plain(member))
-        member = member.strip()
-        if not re.fullmatch(r"-?[0-9]+", member):
-            return None
-    return int(member) if int(member) in known else None
+            member = member.strip()
+            if not re.fullmatch(r"-?[0-9]+", member):
+                return None
+        return int(member) if int(member) in self._known else None
+
+    def name(self, label: int) -> str:
+        return str(label) if self._names is None else self._names[label]
+
+    def listed(self, labels: Sequence[int]) -> str:
+        shown = ", ".join(self.name(label) for label in labels[:30])
+        return shown if len(labels) <= 30 else f"{shown}, … ({len(labels)} in all)"
 
 
 def _plain(name: str) -> str:
     return name.strip().lower().replace("_", " ")
-
-
-def _name(label: int, class_names: tuple[str, ...] | None) -> str:
-    return str(label) if class_names is None else class_names[label]
-
-
-def _list(labels: Sequence[int], class_names: tuple[str, ...] | None, most: int = 30) -> str:
-    shown = ", ".join(_name(label, class_names) for label in labels[:most])
-    return shown if len(labels) <= most else f"{shown}, … ({len(labels)} in all)"
 
 
 def encode(labels: Any, names: tuple[str, ...] | None, *, where: str) -> tuple[IntArray, tuple[str, ...]] | None:

@@ -144,7 +144,8 @@ def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iter
         return _private(lambda: iter(loader), [], seed, collated=True)
     if isinstance(obj, (list, tuple)):
         return iter(cast("Iterable[Any]", obj))
-    if indexed and type(obj).__module__.startswith("datasets.") and not _gives_tensors(obj):
+    given = getattr(obj, "format", {}) if indexed and type(obj).__module__.startswith("datasets.") else None
+    if given is not None and given.get("type") in (None, "python"):
         raise InvalidInput(
             "a Hugging Face dataset that gives tensors",
             got="one that gives Python lists and texts",
@@ -166,11 +167,6 @@ def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iter
     raise InvalidInput(ACCEPTED, got=got, hint="fg.diagnose(model, x)" if obj is None else "")
 
 
-def _gives_tensors(dataset: Any) -> bool:
-    """Whether a Hugging Face dataset has a format other than Python's."""
-    return getattr(dataset, "format", {}).get("type") not in (None, "python")
-
-
 def _collated(items: list[Any]) -> Any:
     """Collate as torch does, which refuses paths."""
     from torch.utils.data._utils.collate import collate, default_collate_fn_map
@@ -186,7 +182,7 @@ def _private(
 ) -> Iterator[Any]:
     """Items of a user's iterator, without a trace in any random generator that others use."""
     states = [(generator, generator.get_state()) for generator in generators]
-    private = _IsolatedRandomness(seed)
+    private = IsolatedRandomness(seed)
     try:
         with private:
             iterator = start()
@@ -211,44 +207,52 @@ def _private(
             generator.set_state(state)
 
 
-class _IsolatedRandomness:
-    """`with` this, the global generators run a private stream; outside they are as if it had never run.
-
-    Swapped at every step, not once around: between two steps the consumer's own draws must count.
-    """
+class IsolatedRandomness:
+    """`with` this, the global generators (torch on all devices in use, numpy, random) run a private stream that begins
+    at `seed`, and at another entry goes on from where it was; outside they are as if it had never run."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.inner: tuple[Any, ...] | None = None
-        self.outer: tuple[Any, ...] = ()
+        self._inner: list[Any] = []
+        self._outer: list[Any] = []
 
     def __enter__(self) -> None:
         import torch
 
-        self.outer = self._get()
-        if self.inner is not None:
-            return self._set(self.inner)
-        torch.default_generator.manual_seed(self.seed)  # not torch.manual_seed, which reseeds every device
+        self._outer = generator_states()
+        if self._inner:
+            return _restore(self._inner)
+        torch.default_generator.manual_seed(self.seed)  # not torch.manual_seed, which reseeds idle devices as well
         random.seed(self.seed)
-        return np.random.seed(self.seed)  # noqa: NPY002 - users' transforms draw from the legacy generator
+        np.random.seed(self.seed)  # noqa: NPY002 - initializers and users' transforms draw from the legacy generator
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(self.seed)
+        return torch.mps.manual_seed(self.seed) if torch.backends.mps.is_available() else None
 
     def __exit__(self, *_: object) -> None:
-        self.inner = self._get()
-        self._set(self.outer)
+        self._inner = generator_states()
+        _restore(self._outer)
 
-    @staticmethod
-    def _get() -> tuple[Any, ...]:
-        import torch
 
-        return torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+def generator_states() -> list[tuple[Callable[[Any], object], Any]]:
+    """The state of every global generator, each with what sets it."""
+    import torch
 
-    @staticmethod
-    def _set(state: tuple[Any, ...]) -> None:
-        import torch
+    found: list[tuple[Callable[[Any], object], Any]] = [
+        (torch.default_generator.set_state, torch.default_generator.get_state()),
+        (random.setstate, random.getstate()),
+        (np.random.set_state, np.random.get_state()),  # noqa: NPY002
+    ]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        found.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    if torch.backends.mps.is_available():
+        found.append((torch.mps.set_rng_state, torch.mps.get_rng_state()))
+    return found
 
-        torch.default_generator.set_state(state[0])
-        random.setstate(state[1])
-        np.random.set_state(state[2])  # noqa: NPY002
+
+def _restore(states: list[tuple[Callable[[Any], object], Any]]) -> None:
+    for restore, state in states:
+        restore(state)
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
@@ -332,7 +336,7 @@ def _parts(obj: object) -> tuple[object, object] | None:
         items = cast("Sequence[object]", obj)
         if len(items) == 2 and (is_pair(items) or _is_listed_pair(items)):
             return _numpy(items[0]), None if items[1] is None else _numpy(items[1])
-        return (_numpy(items), None) if _is_listed_numbers(items) else None
+        return (_numpy(items), None) if _depth(items) >= 1 else None
     if hasattr(obj, "__array__"):
         return _numpy(obj), None
     return None
@@ -343,10 +347,6 @@ def _is_listed_pair(items: Sequence[object]) -> bool:
     x, y = items
     named = isinstance(y, (list, tuple)) and all(isinstance(one, str) for one in cast("Sequence[object]", y))
     return _depth(x) >= 2 and (_depth(y) == 1 or named)
-
-
-def _is_listed_numbers(items: Sequence[object]) -> bool:
-    return _depth(items) >= 1
 
 
 def _depth(value: object) -> int:

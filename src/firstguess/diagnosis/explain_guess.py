@@ -342,7 +342,7 @@ def _untrained(fresh: str, findings: Sequence[Finding]) -> str:
 
 def _made(what: object, seed: int) -> object:
     """What a factory makes; anything else as it is."""
-    from firstguess.modules.guard import IsolatedRandomness
+    from firstguess.data.streams import IsolatedRandomness
 
     if not callable(what):
         return what

@@ -18,7 +18,7 @@ from firstguess.base import checks
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import in_bytes
-from firstguess.base.threads import cores
+from firstguess.base.threads import cores, torch_threads
 from firstguess.ensemble.member_module import check_data, moments_of, resolve
 from firstguess.ensemble.member_statistics import (
     Finding,
@@ -205,7 +205,9 @@ class DescriptionEngine:
 
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""
-        seeds = _seeds(self.seed, start, stop)
+        if not 0 <= start < stop:
+            raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
+        seeds = member_seeds(self.seed, start, stop)
         group, inits = self._program.group, stop - start
         found = self._members(start, inits)
         firsts = iter(range(0, inits, group))
@@ -329,12 +331,6 @@ def _as_tensor(data: NDArray[np.float32]) -> torch.Tensor:
         return torch.from_numpy(data)
 
 
-def _seeds(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
-    if not 0 <= start < stop:
-        raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
-    return member_seeds(seed, start, stop)
-
-
 def _next(items: Iterator[int], lock: threading.Lock) -> int | None:
     with lock:
         return next(items, None)
@@ -343,14 +339,8 @@ def _next(items: Iterator[int], lock: threading.Lock) -> int | None:
 @contextmanager
 def one_torch_thread() -> Generator[None]:
     """One thread inside torch, in inference mode; the setting that was there comes back, whatever happens."""
-    with _threads_lock:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with torch.inference_mode():
-                yield
-        finally:
-            torch.set_num_threads(before)
+    with _threads_lock, torch_threads(1), torch.inference_mode():
+        yield
 
 
 def _in_threads(work: Any, workers: Sequence[Worker | TokenWorker], failures: list[BaseException]) -> None:

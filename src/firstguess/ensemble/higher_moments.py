@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firstguess.base import statistics
+from firstguess.base.gaussian import Array
 from firstguess.base.record import StoredRecord
 from firstguess.base.text import with_error, without_middle
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.theory.prediction import EDGES
-
-Array = NDArray[np.float64]
 
 # The last axis of Members.shapes.
 SKEW_SQUARE, KURTOSIS, MEAN_SQUARE, MEAN_FOURTH = range(4)

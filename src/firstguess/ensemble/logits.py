@@ -19,10 +19,9 @@ from scipy import special
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record, Shown
-from firstguess.base.statistics import guesses
+from firstguess.base.statistics import FloatArray, guesses
 from firstguess.base.text import page
 
-FloatArray = NDArray[np.float64]
 _TIES = 0x7135
 
 

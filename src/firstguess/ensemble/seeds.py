@@ -29,15 +29,8 @@ def check_seed(seed: object, where: str = "seed") -> int:
     return count(seed, 0, "seed", where, "seed=0")
 
 
-def _mix(z: int) -> int:
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """splitmix64's finalizer: every bit of the result depends on every bit of z."""
-    z = (z + 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
-
-
-def _mix_array(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
         z = z + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -45,14 +38,11 @@ def _mix_array(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
-def _round_keys(seed: int) -> list[int]:
-    keys: list[int] = []
-    state = 0
-    while seed or not keys:  # seeds of any size: 64 bits at a time
-        state = _mix(state ^ (seed & _MASK))
-        seed >>= 64
-        keys = [_mix(state + i) for i in range(_ROUNDS)]
-    return keys
+def _round_keys(seed: int) -> NDArray[np.uint64]:
+    state, words = np.zeros(1, np.uint64), max(1, -(-seed.bit_length() // 64))
+    for i in range(words):  # seeds of any size: 64 bits at a time
+        state = _mix(state ^ np.uint64((seed >> 64 * i) & _MASK))
+    return _mix(state + np.arange(_ROUNDS, dtype=np.uint64))
 
 
 def member_seeds(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
@@ -69,7 +59,7 @@ def member_seeds(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
     half = np.uint64(0xFFFF)
     left, right = members >> np.uint64(16), members & half
     for key in _round_keys(check_seed(seed)):
-        left, right = right, left ^ (_mix_array(right ^ np.uint64(key)) & half)
+        left, right = right, left ^ (_mix(right ^ key) & half)
     return ((left << np.uint64(16)) | right).astype(np.uint32)
 
 

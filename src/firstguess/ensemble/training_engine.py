@@ -14,31 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.threads import cores
+from firstguess.base.threads import cores, torch_threads
 from firstguess.ensemble.member_module import check_data, drawn, moments_of, resolve
 from firstguess.ensemble.seeds import member_seeds, orders
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_loop import (
-    Observe,
-    Plan,
-    TrainingTask,
-    Values,
-    follow,
-    mean_loss,
-    member_store,
-    plan,
-    room_for,
-)
+from firstguess.ensemble.training_loop import Observe, Plan, Values, follow, member_store, plan, room_for
 from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place
 from firstguess.network.torch_ops import MIXES_POINTS, BatchCentre, MeanFree, ResidualSum
 from firstguess.network.walk import every, needs_images, needs_tokens
-from firstguess.theory.training.problem import labelled, level_of, with_classes
+from firstguess.theory.training.problem import labelled, with_classes
 
 
 def train_description(
@@ -73,15 +62,7 @@ def train_description(
     trainer = DescriptionTrainer(
         network, x, labels, held_x, how, width=width, threads=workers, memory=_free_memory(), dtype=dtype
     )
-    task = TrainingTask(
-        labels,
-        None if held is None else held[1],
-        network.classes,
-        how.looks,
-        mean_loss(how.loss),
-        level_of(level, network.classes, labels),
-        how.seed,
-    )
+    task = how.task(labels, None if held is None else held[1], network.classes, level)
     settings = {"network": str(network), "width": width, **how.recorded}
     kept = None
     if store is not None:
@@ -90,9 +71,8 @@ def train_description(
         arrays |= {"held y": empty if held is None else held[1], "rates": how.rates, "looks": how.looks}
         arrays["functions"] = _own_functions(network)
         kept = member_store(store, settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays)
-    origin = {"firstguess": __version__, "torch": torch.__version__, **settings}
-    origin |= {"lr": float(how.rates[0]), "steps": how.steps}
-    with _restored_threads():
+    origin = how.provenance(float(how.rates[0]), network=str(network), width=width)
+    with torch_threads():  # which trainers set
         return follow(
             trainer, task, what=str(network), inits=inits, start=start, provenance=origin, store=kept, progress=progress
         )
@@ -144,16 +124,6 @@ def _free_memory() -> float:
         return 0.8 * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return 4e9
-
-
-@contextmanager
-def _restored_threads() -> Generator[None]:
-    """Trainers set torch's number of threads; the setting that was there comes back."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 _CACHE = 220_000  # numbers of one activation of a group in training

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess._version import NUMERICS
+from firstguess._version import NUMERICS, __version__
 from firstguess.base import checks
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
@@ -29,7 +30,7 @@ from firstguess.ensemble.member_statistics import Cut, TrainedBlock, share
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import Curve, CurveRecorder, Curves, looked_at
-from firstguess.theory.training.problem import batch_size, check_decay, looks_of
+from firstguess.theory.training.problem import batch_size, check_decay, level_of, looks_of
 from firstguess.theory.training.runs import BIASED, NEUTRAL
 from firstguess.theory.training.schedules import rates
 
@@ -62,13 +63,27 @@ class Plan:
     @property
     def recorded(self) -> dict[str, Any]:
         """What results and stores know it by; a loss of the user's by its name."""
-        loss = (
-            self.loss
-            if isinstance(self.loss, str)
-            else getattr(self.loss, "__qualname__", type(self.loss).__qualname__)
-        )
+        named = isinstance(self.loss, str)
+        loss = self.loss if named else getattr(self.loss, "__qualname__", type(self.loss).__qualname__)
         known = {"optimizer": self.optimizer, "batch": self.batch, "loss": loss, "weight_decay": self.decay}
         return {**known, "seed": self.seed}
+
+    def task(
+        self,
+        labels: NDArray[np.int64],
+        held: NDArray[np.int64] | None,
+        classes: int,
+        level: float | None,
+        loss: MeanLoss | None = None,
+    ) -> TrainingTask:
+        """What its members are looked at for; `loss`: one of the user's."""
+        level = level_of(level, classes, labels)
+        return TrainingTask(labels, held, classes, self.looks, loss or mean_loss(self.loss), level, self.seed)
+
+    def provenance(self, rate: float, **known: Any) -> dict[str, Any]:
+        """What a result says of where it comes from; `known`: of the network, and what it knows better."""
+        versions = {"firstguess": __version__, "torch": metadata.version("torch")}
+        return {**versions, **known, **self.recorded, "lr": rate, "steps": self.steps} | known
 
 
 def plan(
@@ -225,7 +240,7 @@ class Track:
     def add(self, index: int, logits: Values, held: Values | None, gradient: float) -> None:
         """Take in one evaluation."""
         if not np.isfinite(logits).all():
-            self.arrays["diverged"][0] = min(float(self._task.looks[index]), _or(self.arrays["diverged"][0], math.inf))
+            self.arrays["diverged"][0] = np.fmin(self._task.looks[index], self.arrays["diverged"][0])
             return
         self._record("", index, logits, self._task.labels)
         self.arrays["gradient"][index] = gradient
@@ -252,10 +267,6 @@ class Track:
     def complete(self) -> bool:
         """Whether every look was seen, or it ended before."""
         return self.diverged is not None or bool(np.isfinite(self.arrays["shares"]).all())
-
-
-def _or(value: float, other: float) -> float:
-    return other if math.isnan(value) else value
 
 
 def shapes(task: TrainingTask) -> dict[str, tuple[int, ...]]:

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from firstguess.base.gaussian import Array
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.autograd_graph import DATA
 from firstguess.modules.call_model import leaves, replaced
 from firstguess.modules.flow import (
     MOST_NUMBERS,
-    Array,
     Flow,
     FlowStep,
     StepAverages,

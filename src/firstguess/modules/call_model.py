@@ -20,8 +20,9 @@ from torch import nn
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch, collect, load
 from firstguess.data.items import tensors as leaves
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.guard import IsolatedRandomness, own_copy, restored, unwrapped
+from firstguess.modules.guard import own_copy, restored, unwrapped
 
 # One call of a model on one batch: inputs on its device and in its type, never written to.
 

@@ -22,9 +22,9 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.record import Record
 from firstguess.data import as_data, load
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.optimizers import NAMED
 from firstguess.modules.outputs import find_logits
 from firstguess.modules.read.read import read

@@ -10,13 +10,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from firstguess.base.gaussian import Array
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.autograd_graph import DATA, StepPlan, discover
@@ -30,7 +30,6 @@ from firstguess.modules.outputs import LogitCaller, Pick, contrasts
 _MOST_POINTS = 509
 MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points
 
-Array: TypeAlias = NDArray[np.float64]
 CENTER, SPREAD, MEAN = range(3)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter  # pyright: ignore[reportPrivateUsage]
@@ -67,37 +65,6 @@ def own_copy(model: nn.Module) -> nn.Module | None:
     return twin
 
 
-class IsolatedRandomness:
-    """`with` this, every global generator (torch on all devices in use, numpy, random) starts at `seed`; after it, each
-    is as before."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.saved: list[tuple[Any, Any]] = []
-
-    def __enter__(self) -> None:
-        cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-        mps = torch.backends.mps.is_available()
-        self.saved = [
-            (torch.default_generator.set_state, torch.default_generator.get_state()),
-            (random.setstate, random.getstate()),
-            (np.random.set_state, np.random.get_state()),  # noqa: NPY002 - initializers use the global generator
-        ]
-        if cuda:
-            self.saved.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-            torch.cuda.manual_seed_all(self.seed)
-        if mps:
-            self.saved.append((torch.mps.set_rng_state, torch.mps.get_rng_state()))
-            torch.mps.manual_seed(self.seed)
-        torch.default_generator.manual_seed(self.seed)  # not torch.manual_seed, which reseeds idle devices as well
-        random.seed(self.seed)
-        np.random.seed(self.seed)  # noqa: NPY002
-
-    def __exit__(self, *_: object) -> None:
-        for restore, state in self.saved:
-            restore(state)
-
-
 @contextmanager
 def hooked(handles: Iterable[Any]) -> Generator[None]:
     """Hooks that are removed at the end, whatever happens."""
@@ -143,7 +110,8 @@ def restored(model: nn.Module, *, parameters: bool) -> Generator[nn.Module]:
     content of plain lists, dicts and sets.
     """
     modules = list(model.modules())
-    before = [_shallow(module) for module in modules]
+    # Each attribute with a copy of its content where that is a plain container (hooks, children, buffers, …).
+    before = [{name: (value, _content(value)) for name, value in vars(module).items()} for module in modules]
     tensors = [*model.parameters(), *model.buffers()]
     grads = [(tensor, tensor.grad, tensor.requires_grad) for tensor in tensors if tensor.is_leaf]
     memory = [(tensor, tensor.data) for tensor in (tensors if parameters else model.buffers())]
@@ -194,11 +162,6 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 def _may_change(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_inference() and not value.requires_grad
-
-
-def _shallow(module: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Each attribute with a copy of its content where that is a plain container (hooks, children, buffers, …)."""
-    return {name: (value, _content(value)) for name, value in vars(module).items()}
 
 
 def _content(value: Any) -> Any:

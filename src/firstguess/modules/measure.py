@@ -321,27 +321,17 @@ def measured(
         time.perf_counter() - started,
         shapes,
         _first_logits(parts, fine),
-        _own_guess(parts, fine),
-        _by_position(parts, fine),
+        next(iter(_averages([part.own for part in parts], fine)), None),  # tokens that guess themselves
+        _averages([part.places for part in parts], fine),
     )
 
 
-def _by_position(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """The mean square before the last norm at every position, with its standard error over networks."""
-    found = [part.places for part in parts if part.places is not None]
-    rows = np.concatenate(found)[: len(fine)] if found else np.empty((0, 0))
-    rows = rows[fine[: len(rows)]]
+def _averages(found: Sequence[NDArray[Any] | None], fine: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
+    """The mean over networks of what engines found of each, with its standard error, column by column."""
+    rows = np.concatenate([part.reshape(len(part), -1) for part in found if part is not None] or [np.empty((0, 0))])
+    rows = rows[: len(fine)][fine[: len(rows)]]
     errors = rows.std(axis=0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else np.full(rows.shape[1:], math.nan)
     return tuple(zip(rows.mean(axis=0).tolist(), errors.tolist(), strict=True)) if len(rows) else ()
-
-
-def _own_guess(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[float, float] | None:
-    """The share, in language models, of tokens that guess themselves, with its standard error over networks."""
-    own = np.concatenate([part.own for part in parts if part.own is not None] or [np.empty(0)])[: len(fine)]
-    if not own.size:
-        return None
-    own = own[fine[: own.size]]
-    return float(own.mean()), float(own.std(ddof=1)) / len(own) ** 0.5 if len(own) > 1 else math.nan
 
 
 def _first_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:

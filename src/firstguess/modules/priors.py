@@ -10,13 +10,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import special
 from torch import nn
 
 from firstguess.base import checks
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.gaussian import Array
 from firstguess.base.record import Record, Shown
 from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
@@ -35,7 +35,6 @@ from firstguess.modules.repair import (
     save_weights,
 )
 
-Array: TypeAlias = NDArray[np.float64]
 Aim: TypeAlias = Literal["loss", "guesses"]
 _EXCESS = 0.01  # nats by which the first loss may differ from the prior's entropy
 _ERRORS = 3.0  # standard errors of the loss on a sample of the points that are kept clear of that limit

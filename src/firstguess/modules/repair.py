@@ -28,7 +28,7 @@ from firstguess.modules.hooks.session import Hooks
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
 from firstguess.modules.members.sources import REPAIR, Mode, repair_of, source_of, unwrapped_in_mode
 from firstguess.modules.members.weight_statistics import TRAINED, score
-from firstguess.modules.outputs import LogitCaller, Pick
+from firstguess.modules.outputs import LogitCaller, Pick, classes_of
 
 OWN_INPUT = "tied to {tied}, it guesses its own input, which a bias cannot centre"
 _CLOSE = 1e-4  # relative: what is handed on, or averaged over positions
@@ -72,10 +72,10 @@ class LogitRows:
     rows: torch.Tensor
     head: Head | None
     labels: torch.Tensor | None
-    classes: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.classes = 2 if self.rows.ndim == 1 else self.rows.shape[1]
+    @property
+    def classes(self) -> int:
+        return classes_of(self.rows)
 
     def gamma(self) -> float:
         """γ of this one network, center and spread free of the bias of finite data: theory.md (38)."""
@@ -278,7 +278,9 @@ def repair(
         )
         known = {"how": how, "gamma": gamma, "mode": mode, "was": was, "now": {key: now[key].clone() for key in was}}
         setattr(unwrapped(fixed), REPAIR, known)
-    return _result(fixed, how, before, after, part, moved, set(biases), notes)
+    added, changed = (tuple(key for key in moved if (key in biases) is known) for known in (False, True))
+    gammas, largest = (before.gamma(), after.gamma()), (before.largest(), after.largest())
+    return Repaired(fixed, how, gammas, largest, part, changed, added, notes)
 
 
 def _moved(
@@ -304,7 +306,8 @@ def _moved(
     head = needed(before, "repair")
     luck = 1.0 / len(before.rows)  # what this number of points adds to γ, which is free of it
     part = 1.0 - math.sqrt((gamma + luck) / (was + luck))
-    _head_off(before, head, part)
+    mean = before.rows.double().mean(0)  # what classes have in common is no bias: differences alone are subtracted
+    head.move(-part * (mean.reshape(1) if before.rows.ndim == 1 else mean - mean.mean()))
     return before, now(), part, (head.key,), (_NOTE,)
 
 
@@ -323,15 +326,6 @@ def has_fresh_head(model: nn.Module, batches: Sequence[Batch], pick: Pick, mode:
     with source_of(model, batches, logits=pick).member(seed) as drawn:
         other: Any = drawn.get_submodule(head.path).weight
         return not torch.equal(other, own)
-
-
-def _head_off(logits: LogitRows, head: Any, part: float) -> None:
-    """What classes have in common is no bias: only differences of mean logits are subtracted."""
-    mean = logits.rows.double().mean(0)
-    if logits.rows.ndim == 1:
-        head.move(-part * mean.reshape(1))
-        return
-    head.move(-part * (mean - mean.mean()))
 
 
 def _centred_layers(model: nn.Module) -> list[tuple[str, nn.Module, torch.Tensor]]:
@@ -399,17 +393,6 @@ def _mean_output(
             hooks.begin()
             call(inner, batch, copies=True)
     return None if total is None else total / rows
-
-
-def _result(
-    model: nn.Module, how: How, before: LogitRows, after: LogitRows, part: float, moved: tuple[str, ...],
-    keys: set[str], notes: tuple[str, ...],
-) -> Repaired:  # fmt: skip
-    added = tuple(key for key in moved if key not in keys)
-    changed = tuple(key for key in moved if key in keys)
-    gammas = (before.gamma(), after.gamma())
-    largest = (before.largest(), after.largest())
-    return Repaired(model, how, gammas, largest, part, changed, added, notes)
 
 
 def check_instance(model: object, where: str) -> None:

@@ -12,29 +12,17 @@ from typing import Any, Unpack, cast
 import numpy as np
 import torch
 
-from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data.items import tensors
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_loop import (
-    MemberStore,
-    Plan,
-    Progress,
-    Start,
-    TrainingTask,
-    follow,
-    mean_loss,
-    member_store,
-    plan,
-)
+from firstguess.ensemble.training_loop import MemberStore, Plan, Progress, Start, follow, member_store, plan
 from firstguess.modules.call_model import Labelled, labelled
 from firstguess.modules.members.sources import named
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import WIDTH, ModelOptions, settled
 from firstguess.modules.trainer import ModuleTrainer
 from firstguess.network.network import Network
-from firstguess.theory.training.problem import level_of
 
 _TAKEN = ("init", "logits", "forward", "redraw", "scale", "device", "strategy", "threads")
 
@@ -183,25 +171,15 @@ def train_module(
     trainer = make() if store is None or asked else make(strategy="loop")
     if classes is not None and classes != trainer.classes:
         raise InvalidInput(f"{trainer.classes} classes, what the model gives", got=classes, where="train(classes)")
-    labels = train.classes()
-    task = TrainingTask(
-        labels,
-        None if held is None else held.classes(),
-        trainer.classes,
-        how.looks,
-        mean_loss(how.loss) if isinstance(how.loss, str) else trainer.mean_loss,
-        level_of(level, trainer.classes, labels),
-        how.seed,
-    )
+    loss = None if isinstance(how.loss, str) else trainer.mean_loss
+    task = how.task(train.classes(), None if held is None else held.classes(), trainer.classes, level, loss)
     rates = trainer.rates(how.steps)  # a scheduler that has too few is refused now
     kept = None
     if store is not None:
         kept = member_store(store, **_dependencies(trainer, how, rates, train, held))
         trainer = trainer if asked else _as_before(kept, make)
-    origin = {"firstguess": __version__, "torch": torch.__version__, "model": trainer.model, **how.recorded}
-    origin |= {"lr": rates[0], "steps": how.steps}
-    if not isinstance(optimizer, str):
-        origin["optimizer"] = trainer.optimizer
+    known = {} if isinstance(optimizer, str) else {"optimizer": trainer.optimizer}
+    origin = how.provenance(rates[0], model=trainer.model, **known)
     return follow(
         trainer, task, what=trainer.model, inits=inits, start=start, provenance=origin, store=kept, progress=progress
     )

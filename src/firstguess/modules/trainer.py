@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -21,12 +20,13 @@ from torch.func import vmap
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import brief as short_time
-from firstguess.base.threads import cores
+from firstguess.base.threads import cores, torch_threads
+from firstguess.data.streams import IsolatedRandomness, generator_states
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_engine import gradient_norms
 from firstguess.ensemble.training_loop import Observe
 from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
-from firstguess.modules.guard import IsolatedRandomness, differentiable, own_copy, restored
+from firstguess.modules.guard import differentiable, own_copy, restored
 from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.members.sources import source_of
 from firstguess.modules.optimizers import (
@@ -246,14 +246,14 @@ class ModuleTrainer:
                 self._check_outputs(rows, lambda: self._objective.rows(model, few)[1])
             self._check_labels()
             before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-            dice = _dice()
+            dice = generator_states()
             saved = _Saved({parameter.data_ptr() for parameter in model.parameters()})
             model.train()
             with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
                 value, _ = self._objective.loss(model, *train.rows(slice(0, size), size))
             if value.ndim or not value.requires_grad:
                 raise InvalidInput("a loss that is one number with a gradient", got=f"shape {tuple(value.shape)}")
-            self._noisy = not _same_dice(dice, _dice())
+            self._noisy = not _same_dice(dice, generator_states())
             self._writes = any(not torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
             state = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
             own = max(saved.bytes / size, 1.0)  # of one point
@@ -307,12 +307,11 @@ class ModuleTrainer:
         why = self._no_vmap()
         size = max(2, min(_GROUP, most, int(_MEMORY / max(self._bytes, 1.0))))
         if not why:
-            before = torch.get_num_threads()
-            torch.set_num_threads(1)  # as in training
             try:
-                alone = self._time_loop()
-                size = 2 if alone[0] > _LONG else size
-                several = self._time_stack(size, alone[1])
+                with torch_threads(1):  # as in training
+                    alone = self._time_loop()
+                    size = 2 if alone[0] > _LONG else size
+                    several = self._time_stack(size, alone[1])
             except Exception as error:  # any operation without a rule, or control flow that depends on data
                 why = brief(error)
             else:
@@ -326,8 +325,6 @@ class ModuleTrainer:
                     f"members trained one by one: {short_time(alone[0])} per step (by vmap: {short_time(several)})"
                 )
                 return 1
-            finally:
-                torch.set_num_threads(before)
         if strategy == "vmap":
             raise InvalidInput("a model that vmap can train", got=why, where="strategy", hint="strategy='loop'")
         self._notes.append(f"members trained one by one (by vmap: not possible, {why})")
@@ -455,10 +452,6 @@ def _timed(member: MemberTrainer) -> float:
     return time.perf_counter() - began
 
 
-def _dice() -> tuple[Any, ...]:
-    return torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-
-
-def _same_dice(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    (t, r, n), (u, s, m) = one, other
+def _same_dice(one: list[Any], other: list[Any]) -> bool:
+    (_, t), (_, r), (_, n), (_, u), (_, s), (_, m) = *one[:3], *other[:3]
     return bool(torch.equal(t, u)) and r == s and n[2] == m[2] and bool(np.array_equal(n[1], m[1]))

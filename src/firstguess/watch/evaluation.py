@@ -21,8 +21,9 @@ from firstguess.base.statistics import settle
 from firstguess.base.text import spaced
 from firstguess.data import Batch, collect, load
 from firstguess.data.dataset import whole_number
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.modules.call_model import mask_of
-from firstguess.modules.guard import IsolatedRandomness, hooked
+from firstguess.modules.guard import hooked
 from firstguess.modules.hooks.accumulators import Blocks, LayerMoments, logit_sums
 from firstguess.modules.hooks.session import examined, look
 from firstguess.modules.members.sources import Mode, unwrapped_in_mode

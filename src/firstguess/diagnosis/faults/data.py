@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from firstguess.data import batches as as_batches
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
-from firstguess.modules.guard import IsolatedRandomness
 
 _LOOK = "look at what the loader gives: x[0], x[1], x.std(0)"
 

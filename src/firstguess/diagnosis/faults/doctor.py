@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.faults.asking import Answers, End, end_of
 from firstguess.diagnosis.faults.patient import NotApplicable, Patient
-from firstguess.modules.guard import IsolatedRandomness
 
 STEPS = 30
 _RISE = 1.3  # of the loss, that is no noise of 30 steps on the same points

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from firstguess.data import Batch
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.modules.call_model import fewer
-from firstguess.modules.guard import IsolatedRandomness, unwrapped
+from firstguess.modules.guard import unwrapped
 from firstguess.modules.hooks.examination import Examination, examine, load_probes
 from firstguess.modules.hooks.session import examined
 from firstguess.modules.members.initializers import Init, rule

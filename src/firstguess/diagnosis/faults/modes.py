@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.spectral_norm import SpectralNorm
 
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
-from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.session import training_norms
 from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 

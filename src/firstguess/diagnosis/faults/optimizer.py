@@ -10,10 +10,10 @@ import torch
 from torch import nn, optim
 
 from firstguess.base.text import number
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.diagnosis.faults.doctor import STEPS, Probe, Run
 from firstguess.diagnosis.faults.weights import absurd_weights
-from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.initializers import brief
 
 _LEFT = 20.0  # times this batch's gradient

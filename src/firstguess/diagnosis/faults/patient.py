@@ -17,9 +17,10 @@ from torch import nn, optim
 
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.faults.asking import Answers
 from firstguess.modules.call_model import Caller, fewer, joined, signature
-from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, unwrapped
+from firstguess.modules.guard import every_module_called, is_lazy, own_copy, unwrapped
 from firstguess.modules.members.sources import shaped_by, source_of
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.outputs import Pick, find_logits

@@ -10,9 +10,9 @@ import torch
 from scipy import special
 from torch import Tensor, nn
 
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
-from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.examination import are_alike
 
 

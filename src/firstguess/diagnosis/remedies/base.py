@@ -60,7 +60,7 @@ class Case:
 
 
 def _built(factory: Callable[[], nn.Module]) -> nn.Module:
-    from firstguess.modules.guard import IsolatedRandomness
+    from firstguess.data.streams import IsolatedRandomness
 
     with IsolatedRandomness(0):
         return factory()

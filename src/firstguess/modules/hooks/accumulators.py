@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from firstguess.base.gaussian import Array
+from firstguess.base.threads import torch_threads
 from firstguess.ensemble.higher_moments import member_shape
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD
 from firstguess.modules.hooks.session import Node, Spec
@@ -79,9 +81,6 @@ _NEAR = 1e-3  # relative: above the rounding of a float32 sum over `_ROWS` rows,
 _FEW = 10  # rows that rule out most units from being constant
 _SMALL = 1 << 15  # numbers up to which NumPy in float64 is faster
 _TINY = 1e-25  # a sum of float32 squares below this has lost some of them to underflow
-
-
-Array: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -385,15 +384,11 @@ class LayerRecorder:
             if name not in self._ignored:
                 self.surprises.add(name)
             return
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # memory is the limit, not cores; and waiting for a busy core costs far more
-        try:
+        with torch_threads(1):  # memory is the limit, not cores; and waiting for a busy core costs far more
             record = name, self._sums(spec, x), self.powers(spec, x, self._mask)
             self.replay(record)
             if self._remembered is not None:
                 self._remembered.append(record)
-        finally:
-            torch.set_num_threads(threads)
 
     @contextmanager
     def remembered(self) -> Generator[list[Record]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch.nn.utils import parametrize
 from torch.utils.hooks import RemovableHandle
 
 from firstguess.data import Batch
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import ProbedLayer
-from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, restored, unwrapped
+from firstguess.modules.guard import every_module_called, is_lazy, own_copy, restored, unwrapped
 from firstguess.modules.members.initializers import (
     BATCH_NORMS,
     CONVOLUTIONS,
@@ -353,22 +354,13 @@ def examined(model: nn.Module, first: Batch, seed: int) -> Generator[nn.Module]:
         yield inner
 
 
-class Onlooker(Protocol):
-    """Who looks on while `look` runs."""
-
-    def begin(self, batch: Batch) -> None:
-        """Begin a forward."""
-        ...
-
-    def end(self, raw: torch.Tensor, rows: torch.Tensor, before: torch.Tensor | None, batch: Batch) -> None:
-        """End it: the output, its rows of classes, and the logits where these are probabilities."""
-        ...
-
-
 def look(
-    model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0, watch: Onlooker | None = None
+    model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0, watch: Any = None
 ) -> Snapshot:
-    """Run the data through `model` as it is (a copy: its BatchNorms may count the batches)."""
+    """Run the data through `model` as it is (a copy: its BatchNorms may count the batches).
+
+    `watch` looks on: `begin(batch)`, then `end(output, its rows, logits where these are probabilities, batch)`.
+    """
     view = _View(LogitCaller(pick), seed, watch)
     with IsolatedRandomness(seed), torch.no_grad(), every_module_called(), Hooks(model, view.see) as hooks:
         for batch in batches:
@@ -383,7 +375,7 @@ def look(
 class _View:
     call: LogitCaller
     seed: int
-    watch: Onlooker | None = None
+    watch: Any = None
     size: int = 0
     nonfinite: str = ""
     low: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])

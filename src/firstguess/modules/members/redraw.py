@@ -18,8 +18,8 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from firstguess.base.errors import InvalidInput
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import (
     ALPHA,
     BY_CONSTRUCTOR,

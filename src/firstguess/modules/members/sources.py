@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import nn
@@ -19,17 +19,10 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import is_path
 from firstguess.data import Batch
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.call_model import Caller, part
-from firstguess.modules.guard import (
-    IsolatedRandomness,
-    StateOfCalls,
-    every_module_called,
-    is_lazy,
-    own_copy,
-    restored,
-    unwrapped,
-)
+from firstguess.modules.guard import StateOfCalls, every_module_called, is_lazy, own_copy, restored, unwrapped
 from firstguess.modules.members.initializers import (
     ALL,
     RUNNING_NORMS,
@@ -62,25 +55,6 @@ def repair_of(model: object) -> dict[str, Any] | None:
     state = inner.state_dict()
     same = all(key in state and torch.equal(state[key].cpu(), now.cpu()) for key, now in known["now"].items())
     return known if same else None
-
-
-class Source(Protocol):
-    """Gives members; within `member(seed)` the global generators are the member's own."""
-
-    given: Callable[..., Any]  # what it was made from
-    findings: tuple[Finding, ...]
-    shared_copy: nn.Module | None  # one module that all members share in turn, and nobody else sees
-
-    def member(self, seed: int) -> AbstractContextManager[nn.Module]: ...
-
-    @property
-    def held(self) -> frozenset[str]:
-        """The parameters that keep their values in every member."""
-        ...
-
-    def isolated(self) -> AbstractContextManager[object]:
-        """Isolate what forwards leave in the shared copy (buffers, caches)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -295,6 +269,11 @@ class Factory:
 
     def isolated(self) -> AbstractContextManager[object]:
         return nullcontext()
+
+
+# Gives members: within `member(seed)` the global generators are the member's own. `held` keep their values in all of
+# them; `shared_copy`: one module that they share in turn, and nobody else sees.
+Source: TypeAlias = Instance | Factory
 
 
 def is_source(what: object) -> TypeGuard[Source]:

@@ -14,10 +14,11 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch, batches, load
 from firstguess.data.items import tensors
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED, Finding
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.call_model import Caller, Forward, fed, leaves, part, replaced
-from firstguess.modules.guard import IsolatedRandomness, hooked, restored
+from firstguess.modules.guard import hooked, restored
 from firstguess.modules.members.initializers import Init, is_lookup
 from firstguess.modules.members.sources import Setup, Source, is_source, named, shaped_by, source
 from firstguess.modules.read.dispatch import (

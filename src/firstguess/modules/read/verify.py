@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from firstguess.base.errors import FirstguessError
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_module import resolve
-from firstguess.modules.guard import IsolatedRandomness, own_copy
+from firstguess.modules.guard import own_copy
 from firstguess.network.layer import Layer
 from firstguess.network.layers import Dense, PoolTokens
 from firstguess.network.network import Network
