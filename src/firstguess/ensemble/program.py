@@ -254,7 +254,9 @@ def schedule(
             trial = inits
             while trial >= 1:
                 for every in (False, True):
-                    cuts = _cuts(instructions, natural, every)
+                    cuts = tuple(
+                        sorted({0, *natural, *(i for i, one in enumerate(instructions) if every and one.drawn)})
+                    )
                     need = workers * trial * _bytes(instructions, cuts, carried, points, widest, itemsize)
                     if need <= memory:
                         return Program(tuple(instructions), cuts, trial, carried, workers, trial * widest * carried)
@@ -265,11 +267,6 @@ def schedule(
         where="measure",
         hint=f"memory={need * 1.1:.1g}, a smaller width, or fewer points",
     )
-
-
-def _cuts(instructions: Sequence[Instr], natural: list[int], every: bool) -> tuple[int, ...]:
-    more = [i for i, instr in enumerate(instructions) if instr.drawn] if every else []
-    return tuple(sorted({0, *natural, *more}))
 
 
 def _bytes(

@@ -214,7 +214,7 @@ class Worker:
                 for i in segment:
                     self._apply(instructions[i], drawn.get(i), state, inits, moments.get(i - 1))
                     if i in moments:
-                        self._observe(moments[i], state)
+                        moments[i].add(state.x, self._scratch)
                     if watch and not bool(torch.isfinite(state.x).all()):
                         found.append(i)
                         break
@@ -223,7 +223,8 @@ class Worker:
                     if logits is not None and len(logits):
                         points = slice(state.first, state.first + state.x.shape[2])
                         logits[:, points] = state.x[: len(logits)].transpose(1, 2).numpy()
-                    self._release(state)
+                    self._give(state.flat)
+                    state.flat = None
             slots.reverse()  # the chunks that are still in cache come first
             if found:
                 return moments, guesses, instructions[min(found)].place
@@ -316,9 +317,6 @@ class Worker:
     def _order(self, instr: Instr) -> int:
         return self.order if instr.probe >= 0 and instr.place.layer.weighted else 2
 
-    def _observe(self, moments: NodeMoments, state: _State) -> None:
-        moments.add(state.x, self._scratch)
-
     def _draw(self, index: int, instr: Instr, inits: int) -> _DrawnLayer:
         """Weights of one layer for every init of the group, each from its own generator."""
         weights = instr.weights
@@ -349,10 +347,6 @@ class Worker:
     def _give(self, flat: Tensor | None) -> None:
         if flat is not None:
             self._free.append(flat)
-
-    def _release(self, state: _State) -> None:
-        self._give(state.flat)
-        state.flat = None
 
     def _move(self, state: _State, shape: list[int] | torch.Size) -> Tensor:
         """Give a state another buffer of this shape; its content is for the caller to write."""

@@ -114,16 +114,10 @@ _GROUP = 16  # most members of one vmapped call: more only enlarge what has to s
 class ModuleEngine:
     """Runs initializations of a model, a class or a factory on batches of data (`Engine` of members.py).
 
-    Args:
-        what: An instance is re-initialized by its own initializers (or `init`) on a private copy, and as its own values
-            are where these initializers cannot have given them (own_values.py); a class or a function without arguments
-            is called once per initialization.
-        batches: From `firstguess.data.collect`.
-        seed: Member i depends on (seed, i) only.
-        seconds: What two members should fit into: else all get fewer points, one batch at least, and a finding says so
-            (`cut=False`: all points stay, and only trials are fewer).
-        options: `ModelOptions`, as `settled` leaves them. Large batches are split, and vmap takes fewer members, to
-            stay below `memory`; without a `strategy` channels last are tried for images, too.
+    An instance is re-initialized on a private copy, a class or a function called once per initialization; member i
+    depends on (seed, i) only. `seconds`: what two members should fit into, else all get fewer points, and a finding
+    says so (`cut=False`: all points stay). Large batches are split, and vmap takes fewer members, to stay below
+    `memory`; without a `strategy` channels last are tried for images, too.
 
     >>> from firstguess.data import blob, collect
     >>> engine = ModuleEngine(nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 2)), collect(blob(100, 20)))

@@ -20,6 +20,7 @@ from firstguess._version import __version__
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data import Data, as_data, collect, load
+from firstguess.data.items import tensors
 from firstguess.data.streams import cut_note, limit
 from firstguess.ensemble.higher_moments import layer_shapes, not_gaussian
 from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
@@ -307,6 +308,7 @@ def measured(
     if inits > 1 and any(finding.kind in PARTLY for finding in findings):
         layers = without_errors(layers, stats)
     powers = [part.shapes for part in parts if part.shapes is not None]
+    logits = [one for part in parts if part.logits is not None for one in part.logits]
     gammas = [layer.gamma for layer in layers]
     shapes = layer_shapes(engine.layers, np.concatenate(powers)[:inits], gammas) if powers else ()
     findings += not_gaussian(shapes)
@@ -320,7 +322,7 @@ def measured(
         provenance | {"seed": seed},
         time.perf_counter() - started,
         shapes,
-        _first_logits(parts, fine),
+        tuple(logits[: int(np.append(fine, False).argmin())]),  # up to the first that is not in the guesses
         next(iter(_averages([part.own for part in parts], fine)), None),  # tokens that guess themselves
         _averages([part.places for part in parts], fine),
     )
@@ -332,12 +334,6 @@ def _averages(found: Sequence[NDArray[Any] | None], fine: NDArray[np.bool_]) -> 
     rows = rows[: len(fine)][fine[: len(rows)]]
     errors = rows.std(axis=0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else np.full(rows.shape[1:], math.nan)
     return tuple(zip(rows.mean(axis=0).tolist(), errors.tolist(), strict=True)) if len(rows) else ()
-
-
-def _first_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:
-    """Logits of the first members, up to the first that is not in the guesses."""
-    found = [one for part in parts if part.logits is not None for one in part.logits]
-    return tuple(found[: int(np.append(fine, False).argmin())])
 
 
 def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], points: int, ties: float) -> bool:
@@ -407,12 +403,9 @@ def data_hash(batches: Sequence[Batch]) -> str:
 
     parts: dict[str, Any] = {}
     for batch in batches:
-        inputs: Any = batch.inputs
-        listed: Any = inputs if isinstance(inputs, dict | tuple) else (inputs,)
-        named: dict[Any, Any] = listed if isinstance(listed, dict) else dict(enumerate(listed))
-        for name, leaf in named.items():
-            if isinstance(leaf, torch.Tensor):
-                digest = parts.setdefault(f"{name} {leaf.dtype} {tuple(leaf.shape[1:])}", hashlib.sha256())
-                digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        for key, leaf in tensors(batch.inputs).items():
+            name = f"{0 if key is None else key} {leaf.dtype} {tuple(leaf.shape[1:])}"
+            digest = parts.setdefault(name, hashlib.sha256())
+            digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     whole = "; ".join(f"{name}: {parts[name].hexdigest()}" for name in sorted(parts))
     return hashlib.sha256(whole.encode()).hexdigest()[:12]

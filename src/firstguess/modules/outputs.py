@@ -227,23 +227,22 @@ def ending(rows: torch.Tensor, before: torch.Tensor | None) -> Ending:
 
 
 def ending_of(rows: torch.Tensor, before: torch.Tensor | None, told: Callable[[], bool | None], pick: Pick) -> Ending:
-    """`ending`; else, where the head did not return these very outputs, whether they are `told` to be probabilities."""
+    """`ending`; else, where the head did not return these very outputs, whether they are `told` to be probabilities.
+
+    Raise where nothing tells.
+    """
     found = ending(rows, before)
     if found or (before is not None and torch.equal(rows, before)):
         return found
-    return "probability" if _is_known(told(), pick) else ""
-
-
-def _is_known(told: bool | None, pick: Pick) -> bool:
-    """Whether one output is a probability (bounded.py); raise where nothing tells."""
-    if told is None and not callable(pick):
+    known = told()
+    if known is None and not callable(pick):
         raise InvalidInput(
             "one output that is a logit, or a probability by its last operations",
             got="numbers between 0 and 1 on all points, which could be either",
             where="the model's output",
             hint="logits=torch.logit for probabilities, logits=lambda output: output for logits, decided at 0",
         )
-    return bool(told)
+    return "probability" if known else ""
 
 
 class Tally:

@@ -129,16 +129,9 @@ _NOISE = 0xD509  # keeps the stream of dropout apart from that which draws the w
 class ModuleTrainer:
     """Trains initializations of a model, a class or a factory (`Trainer` of training_loop.py).
 
-    Args:
-        what: As for `fg.measure`; member i has the weights of its member i.
-        train, held: Labelled points, and held-out ones.
-        recipe: What makes a member's optimizer and its schedule.
-        seed: Member i depends on (seed, i) only: weights, order of the data, dropout.
-        batch: Size of mini-batches; None: all points.
-        loss: "cross-entropy", "squared", or a function of what the model returns and the labels, averaged over points.
-        strategy: "loop", "vmap", or "auto": vmap where the first steps show it to be faster.
-        inits: How many there will be.
-        source: Of `source_of`: init, redraw, scale, trained, device, dtype.
+    Member i has the weights of `fg.measure`'s member i, and depends on (seed, i) only: weights, order of the data,
+    dropout. `loss` may be a function of what the model returns and the labels, averaged over points; `source`: of
+    `source_of`. Members are trained by vmap where the first steps show it to be faster, unless `strategy` says how.
     """
 
     def __init__(

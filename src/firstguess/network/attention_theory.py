@@ -92,17 +92,10 @@ def renormalized(tokens: Array, beta_square: Array) -> Array:
     beta = np.minimum(np.sqrt(np.maximum(beta_square, 0.0)), _LARGEST)
     out = np.ones_like(beta)
     counts = tuple(int(c) for c in np.unique(tokens) if c > 1)
-    spline = _ratios(counts) if counts else None
     for index, count in enumerate(counts):
-        at = np.broadcast_to(tokens == count, beta.shape)
-        out[at] = _column(spline, beta[at], index)
+        at, spline = np.broadcast_to(tokens == count, beta.shape), _ratios(counts)
+        out[at] = type(spline).construct_fast(spline.c[:, :, index], spline.x)(beta[at])
     return np.clip(out, 0.0, 1.0)
-
-
-def _column(spline: CubicSpline | None, beta: Array, index: int) -> Array:
-    assert spline is not None
-    one = type(spline).construct_fast(spline.c[:, :, index], spline.x)
-    return np.asarray(one(beta), dtype=np.float64)
 
 
 Reals = NDArray[Any]  # float32 or float64

@@ -202,17 +202,9 @@ class Layer:
         """Its text, leaving out arguments that have their default value."""
         own_fields = fields(self) if is_dataclass(self) else ()
         given = [(f.name, getattr(self, f.name)) for f in own_fields if f.init and getattr(self, f.name) != f.default]
-        arguments = [self._argument(name, value) for name, value in sorted(given, key=lambda one: self._rank(one[0]))]
+        brief = [name if value is True else number(value) for key in self.brief for name, value in given if name == key]
+        arguments = [*brief, *(f"{name}={number(value)}" for name, value in given if name not in self.brief)]
         return self.kind + (f"({', '.join(arguments)})" if arguments else "")
-
-    def _rank(self, name: str) -> int:
-        """Where a field stands in its text: what has no name comes first."""
-        return self.brief.index(name) if name in self.brief else len(self.brief)
-
-    def _argument(self, name: str, value: object) -> str:
-        if name not in self.brief:
-            return f"{name}={number(value)}"
-        return name if value is True else number(value)
 
     def with_paths(self, change: Callable[[tuple[Layer, ...]], tuple[Layer, ...]]) -> Layer:
         """The same layer with other layers in its paths; `change` is not called for a path without layers."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
+from scipy.special import ndtr, owens_t
 
 from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
@@ -230,7 +231,7 @@ def max_moments(phi: Activation, size: int, between: float, spread: float) -> Mo
         return Moments(phi.offset, 0.0, 0.0)
     root = math.sqrt(q)
     x, w = _nodes(phi, root)
-    mass = size * w * gaussian.pdf(x) * _cdf(x) ** (size - 1)
+    mass = size * w * gaussian.pdf(x) * ndtr(x) ** (size - 1)
     mass /= mass.sum()
     f = phi.offset + phi.rise(root * x)
     mean = float(np.dot(mass, f))
@@ -280,7 +281,7 @@ def _center(phi: Activation, size: int, q: float, theta: float) -> float:
 def max_mean_square_slope(phi: Activation, size: int, q: float) -> float:
     """E Σ_k (∂M/∂u_k)² = E φ'(max)²: gradients flow through the largest unit only (theory.md §5)."""
     x, w = _nodes(phi, math.sqrt(q))
-    mass = size * w * gaussian.pdf(x) * _cdf(x) ** (size - 1)
+    mass = size * w * gaussian.pdf(x) * ndtr(x) ** (size - 1)
     return float(np.dot(mass, _derivative(phi, math.sqrt(q) * x) ** 2) / mass.sum())
 
 
@@ -294,7 +295,7 @@ def _between(phi: Activation, size: int, root: float, arc: float, x: Array, w: A
     for a, wa in zip(0.5 * arc * (1 + _ANGLE_X), 0.5 * arc * _ANGLE_W, strict=True):
         extra += wa * np.exp(-(s * s + t * t - 2.0 * s * t * math.sin(a)) / (2.0 * math.cos(a) ** 2))
     extra /= 2.0 * math.pi
-    product = np.maximum(_cdf(s) * _cdf(t), 1e-290)
+    product = np.maximum(ndtr(s) * ndtr(t), 1e-290)
     # p^K((1+e/p)^K − 1), by logarithms so that deep tails neither over- nor underflow; F₂ ≥ 0 up to rounding
     log_ratio = np.log1p(np.maximum(extra / product, -1.0 + 1e-16))
     gain = np.exp(size * (np.log(product) + log_ratio)) * -np.expm1(-size * log_ratio)
@@ -317,7 +318,7 @@ def _spread(phi: Activation, size: int, root: float, theta: float) -> float:
     d, wd = gaussian.panels(np.sort(np.clip(np.concatenate(edges, axis=1), 0.0, reach), axis=1))
     t = s[:, None] + d
     gap = _below_above(np.broadcast_to(s[:, None], t.shape), t, theta)
-    single = np.maximum(_cdf(s), 1e-290)[:, None]
+    single = np.maximum(ndtr(s), 1e-290)[:, None]
     loss = single**size * -np.expm1(size * np.log1p(-np.minimum(gap / single, 1.0 - 1e-16)))
     inner = np.sum(wd * loss * root * _derivative(phi, root * t), axis=1)
     return 2.0 * float(np.dot(rise_s, inner))
@@ -325,13 +326,11 @@ def _spread(phi: Activation, size: int, root: float, theta: float) -> float:
 
 def _below_above(s: Array, t: Array, theta: float) -> Array:
     """P(a ≤ s, b > t) for standard normals with correlation cos θ, s < t, by Owen's T: F₁(s) − F₂(s, t)."""
-    from scipy.special import owens_t
-
     # 1e-290 instead of 0 keeps the ratios defined; T is continuous there
     s_safe, t_safe = (np.where(x == 0.0, 1e-290, x) for x in (s, t))
     rise = math.tan(theta / 2.0)  # (t − s cos θ)/sin θ = (t − s)/sin θ + s·tan(θ/2)
     d = (t - s) / math.sin(theta)
-    gap = 0.5 * (_cdf(s) - _cdf(t)) + owens_t(s, (d + s * rise) / s_safe) + owens_t(t, (t * rise - d) / t_safe)
+    gap = 0.5 * (ndtr(s) - ndtr(t)) + owens_t(s, (d + s * rise) / s_safe) + owens_t(t, (t * rise - d) / t_safe)
     return np.maximum(gap + 0.5 * ((s_safe < 0.0) & (t_safe > 0.0)), 0.0)
 
 
@@ -352,9 +351,3 @@ def _derivative(phi: Activation, u: Array) -> Array:
             hint="pass it: fg.activation(fn, derivative=...)",
         )
     return phi.derivative(u)
-
-
-def _cdf(x: Array) -> Array:
-    from scipy.special import ndtr
-
-    return ndtr(x)

@@ -78,12 +78,6 @@ def covered(init: str) -> None:
         )
 
 
-def expandable(init: str) -> None:
-    """Raise NotCovered where sums over finitely many weights are not Gaussian, which shows in the order 1/width."""
-    if init != "normal":
-        raise NotCovered("Gaussian weights, for an expansion in 1/width", got=f"init={init}")
-
-
 def draw_weights(
     rng: np.random.Generator, init: str, weight_var: float, networks: int, fan_in: int, nodes: int
 ) -> NDArray[np.float32]:

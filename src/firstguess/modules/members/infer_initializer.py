@@ -55,11 +55,6 @@ class InitializerStatistics:
         self.numbers.add(entries, gains=False)
         self.zeros = self.zeros or int((entries == 0).sum()) >= _ZEROS
 
-    def add_rows(self, rows: torch.Tensor) -> None:
-        """Further draws of what is not fixed."""
-        self.numbers.add(rows, gains=False)
-        self.zeros = self.zeros or int((rows == 0).sum(1).max()) >= _ZEROS
-
     @property
     def known(self) -> bool:
         return self.fixed or self.numbers.count >= _KNOWN
@@ -122,7 +117,9 @@ def learn_more(
                 rows[name].append(sampled(parameter).clone())
     for name, found in rows.items():
         if found:
-            laws[name].add_rows(torch.stack(found))
+            law, drawn = laws[name], torch.stack(found)
+            law.numbers.add(drawn, gains=False)
+            law.zeros = law.zeros or int((drawn == 0).sum(1).max()) >= _ZEROS
 
 
 @dataclass(frozen=True)

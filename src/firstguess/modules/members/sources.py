@@ -319,6 +319,7 @@ def source_of(
     logits: Pick = None,
 ) -> Source:
     """`source` of what runs on these batches: the first gives lazy layers their shape."""
+    checks.within(scale, "a scale above 0, that weights are multiplied by", "scale", "0.5")
     place = None if device is None else torch.device(device)
     call = Caller()
 
@@ -329,7 +330,7 @@ def source_of(
         importlib.import_module("firstguess.modules.repair").again(model, repair_of(what), batches, logits)
 
     shaped = partial(shaped_by, batch=batches[0])
-    setup = Setup(mode, place, dtype, shaped, found, check_scale(scale), repaired)
+    setup = Setup(mode, place, dtype, shaped, found, float(scale), repaired)
     return source(what, init, setup, trained=trained, redraw=redraw)
 
 
@@ -344,12 +345,6 @@ def on_few(batch: Batch, run: Callable[[Batch], _T]) -> _T:
         return run(part(batch, 0, min(2, batch.size)))
     except Exception:  # whatever a user's model raises, or it fails again
         return run(batch)
-
-
-def check_scale(scale: float) -> float:
-    """A factor on weights, or one clear error."""
-    checks.within(scale, "a scale above 0, that weights are multiplied by", "scale", "0.5")
-    return float(scale)
 
 
 # A model by its name, `package.module:factory`, as the shell and Python take it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy import special
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature, Function, pdf
@@ -36,10 +37,6 @@ def _sine_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Ar
     middle = 0.5 * (qa + qb)
     plus, minus = np.exp(k - middle), np.exp(-k - middle)
     return 0.5 * (plus - minus), (0.5 * (plus + minus) if slope else None)
-
-
-def _square_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    return qa * qb + 2.0 * k * k, (4.0 * k if slope else None)
 
 
 def _sign_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
@@ -156,21 +153,6 @@ def _gelu_tanh_slope(x: Array) -> Array:
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * _SQRT_2_OVER_PI * (1.0 + 3 * 0.044715 * x * x)
 
 
-def _special(name: str) -> Function:
-    """scipy.special is imported only when an activation that needs it is evaluated."""
-
-    def fn(x: Array) -> Array:
-        from scipy import special
-
-        if name == "erf":
-            return special.erf(x)
-        if name == "gelu":
-            return x * special.ndtr(x)
-        return special.ndtr(x) + x * pdf(x)  # GELU's slope
-
-    return fn
-
-
 TANH = Activation(
     "tanh",
     odd=True,
@@ -185,21 +167,21 @@ TANH = Activation(
 ERF = Activation(
     "erf",
     odd=True,
-    rise=_special("erf"),
+    rise=special.erf,
     derivative=lambda x: 2.0 / math.sqrt(math.pi) * np.exp(-x * x),
     features=(Feature(0.0, 0.8),),
     near=(2.0 / math.sqrt(math.pi), 2.0 / math.sqrt(math.pi)),
     nondecreasing=True,
     closed=record.erf,
-    energy=record.erf_energy,
+    energy=lambda q: 4.0 / math.pi / math.sqrt(1.0 + 4.0 * q),  # E erf'(u)²
     kernel=_erf_kernel,
     torch=TorchNames("torch.erf_", calls=("torch.erf", "torch.special.erf", "Tensor.erf")),
 )
 
 GELU = Activation(
     "gelu",
-    rise=_special("gelu"),
-    derivative=_special("gelu slope"),
+    rise=lambda x: x * special.ndtr(x),
+    derivative=lambda x: special.ndtr(x) + x * pdf(x),
     features=(Feature(0.0, 0.8),),
     near=(0.5, 0.5),
     far=(0.0, 1.0),
@@ -321,7 +303,7 @@ SIN = Activation(
     near=(1.0, 1.0),
     closed=record.sine,
     shifted=record.sine,
-    energy=record.sine_energy,
+    energy=lambda q: 0.5 * (1.0 + math.exp(-2.0 * q)),  # E cos² u = e^{−q} cosh q
     kernel=_sine_kernel,
     torch=TorchNames("torch.sin_", calls=("torch.sin", "Tensor.sin")),
 )
@@ -334,7 +316,7 @@ SQUARE = Activation(
     closed=record.square,
     shifted=record.square,
     energy=lambda q: 4.0 * q,
-    kernel=_square_kernel,
+    kernel=lambda k, qa, qb, slope: (qa * qb + 2.0 * k * k, 4.0 * k if slope else None),
     torch=TorchNames("torch.square_", calls=("torch.square", "Tensor.square")),
 )
 

@@ -89,11 +89,6 @@ def sine(between: float, spread: float, mean: float = 0.0) -> Moments:
     )
 
 
-def sine_energy(q: float) -> float:
-    """E cos² u = e^{−q} cosh q."""
-    return 0.5 * (1.0 + math.exp(-2.0 * q))
-
-
 def erf(between: float, spread: float) -> Moments:
     """E erf u erf v = (2/π) arcsin(2r/(1+2q)) (Williams, 1997)."""
     q = between + spread
@@ -106,11 +101,6 @@ def erf(between: float, spread: float) -> Moments:
     gap = 4.0 * (spread / outer) * ((q + between) / outer) / (x * cos_y + y * cos_x) if q > 0 else 0.0
     arc_gap = math.atan2(gap, cos_x * cos_y + x * y)
     return Moments(0.0, 2.0 / math.pi * math.atan2(y, cos_y), 2.0 / math.pi * arc_gap)
-
-
-def erf_energy(q: float) -> float:
-    """E erf'(u)² = (4/π)/√(1+4q)."""
-    return 4.0 / math.pi / math.sqrt(1.0 + 4.0 * q)
 
 
 def gelu(between: float, spread: float) -> Moments:

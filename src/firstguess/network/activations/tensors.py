@@ -140,14 +140,9 @@ class Spelling(NamedTuple):
         return refuse.format(**given) or "a description has no such variant"
 
 
-def module_names() -> tuple[str | type, ...]:
-    """The classes that are activations: of torch.nn by name, and users'."""
-    return _names(tuple(registry.names()))[0]
-
-
-def call_names() -> tuple[str, ...]:
-    """The functions and methods that are."""
-    return _names(tuple(registry.names()))[1]
+def names() -> tuple[tuple[str | type, ...], tuple[str, ...]]:
+    """The classes that are activations, of torch.nn by name, and users'; and the functions and methods that are."""
+    return _names(tuple(registry.names()))
 
 
 @lru_cache(maxsize=1)

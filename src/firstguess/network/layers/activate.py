@@ -281,11 +281,11 @@ class Activate(Layer):
 
     @classmethod
     def read_modules(cls) -> tuple[str | type, ...]:
-        return *spelled.module_names(), *cls.modules
+        return *spelled.names()[0], *cls.modules
 
     @classmethod
     def read_calls(cls) -> tuple[str, ...]:
-        return spelled.call_names()
+        return spelled.names()[1]
 
     @classmethod
     def from_module(cls, module: Any, context: ReadContext) -> ReadResult:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from firstguess.base.checks import check_weights
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network import weights as distributions
@@ -114,7 +114,8 @@ class Dense(Layer):
         yield from distributions.assumed(self.init)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
-        distributions.expandable(self.init)
+        if not self.gaussian:
+            raise NotCovered("Gaussian weights, for an expansion in 1/width", got=f"init={self.init}")
         return before.weighted(after, self.bias_var, self.width or before.width)
 
     def point_sample(self, sample: PointSample) -> PointSample:
