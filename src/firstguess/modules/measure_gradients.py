@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias, Unpack, cast, get_args
 
 import numpy as np
@@ -25,7 +26,7 @@ from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.call_model import fed, left_aside
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.measure import recorded
-from firstguess.modules.members.sources import Mode, is_source, named, source_of
+from firstguess.modules.members.sources import Mode, Source, is_source, named, source_of
 from firstguess.modules.options import WIDTH, ModelOptions, settled
 from firstguess.network.builders import as_network
 from firstguess.network.network import Network
@@ -124,7 +125,7 @@ def measure_gradients(
         findings = (*members.findings, *left_aside(batches))
         if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
             inits = 1  # all members are one
-        member = lambda i: members.member(int(member_seeds(seed, i, i + 1)[0]))  # noqa: E731
+        member = partial(_member, members, seed)
         origin = {
             "model": getattr(members.given, "__qualname__", type(members.given).__qualname__),
             "data": getattr(data, "name", type(data).__qualname__),
@@ -167,6 +168,10 @@ def measure_gradients(
         time.perf_counter() - started,
         levels[len(passes.layers) :],
     )
+
+
+def _member(members: Source, seed: int, i: int) -> AbstractContextManager[nn.Module]:
+    return members.member(int(member_seeds(seed, i, i + 1)[0]))
 
 
 def _built(network: Network, x: NDArray[Any], width: int, seed: int, device: Any, dtype: torch.dtype | None) -> Member:

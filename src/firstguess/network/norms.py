@@ -18,6 +18,7 @@ from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, ReadContext, ReadResult, keeps_shape, nothing_assumed
+from firstguess.network.ops import ops
 from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Values, same_map, take_level, unchanged
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Activated, Distribution, Signal, Unknown, exp
@@ -215,10 +216,8 @@ class UnitNorm(Layer):
         return x / np.sqrt(np.where(square > 0.0, square, x.dtype.type(1.0)))
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.torch_ops import over_units
-
         groups = self.groups_of(place.before)
-        return over_units(place.before.images, groups, center=self.centre, eps=self.eps, divide=self.divide)
+        return ops.over_units(place.before.images, groups, center=self.centre, eps=self.eps, divide=self.divide)
 
     def groups_of(self, before: Shape) -> int:
         """How many groups it parts the units (channels) before it into."""
@@ -230,14 +229,10 @@ class UnitNorm(Layer):
         return f"nn.{self.torch_name}({at.size}{f', eps={self.eps}' if self.eps else ''})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        from firstguess.network.torch_ops import EPS
-
         if not self.torch_name:
             self._refuse("a torch module")
-        made = getattr(nn, self.torch_name)
-        return made(place.before.own_sizes, eps=self.eps or EPS, elementwise_affine=False)
+        made = getattr(ops.nn, self.torch_name)
+        return made(place.before.own_sizes, eps=self.eps or ops.EPS, elementwise_affine=False)
 
     @classmethod
     def from_module(cls, module: Any, context: ReadContext) -> ReadResult:

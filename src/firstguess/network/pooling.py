@@ -19,6 +19,7 @@ from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import FLAT, IMAGE, Call, Layer, ReadContext, ReadResult
+from firstguess.network.ops import ops
 from firstguess.network.points import Op, Points, UnitMap, Values, same_map
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.tensors import Draw, Local, Place, Scratch
@@ -74,10 +75,7 @@ class UnitPool(Layer):
 
     def tensors(self, place: Place) -> Local:
         """A pool over K consecutive units; on images over k×k positions, K = k²."""
-        import torch
-        import torch.nn.functional as F
-
-        pool = F.max_pool2d if self.reduce == "max" else F.avg_pool2d
+        pool = ops.F.max_pool2d if self.reduce == "max" else ops.F.avg_pool2d
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
             return pool(x.flatten(0, 1), self.side, self.stride, self.padding).unflatten(0, x.shape[:2])
@@ -85,15 +83,15 @@ class UnitPool(Layer):
         def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
             nodes = x.view(x.shape[0], -1, self.size, x.shape[2])
             if self.reduce == "max":
-                return torch.amax(nodes, 2, out=scratch(nodes[:, :, 0]))
-            return torch.sum(nodes, 2, out=scratch(nodes[:, :, 0])).div_(self.size)
+                return ops.torch.amax(nodes, 2, out=scratch(nodes[:, :, 0]))
+            return ops.torch.sum(nodes, 2, out=scratch(nodes[:, :, 0])).div_(self.size)
 
         return Local(of_images if place.before.images else of_vectors)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        flat, images = (nn.MaxPool1d, nn.MaxPool2d) if self.reduce == "max" else (nn.AvgPool1d, nn.AvgPool2d)
+        flat, images = (
+            (ops.nn.MaxPool1d, ops.nn.MaxPool2d) if self.reduce == "max" else (ops.nn.AvgPool1d, ops.nn.AvgPool2d)
+        )
         return images(self.side, self.stride, self.padding) if place.before.images else flat(self.size)
 
     @classmethod

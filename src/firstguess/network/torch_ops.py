@@ -73,6 +73,13 @@ def linear(draw: Draw, weights: Weights) -> nn.Module:
     return draw.fill(nn.utils.skip_init(nn.Linear, fan_in, units, bias=weights.bias_var > 0.0), weights)
 
 
+def convolution(draw: Draw, weights: Weights, stride: int, padding: int = 0) -> nn.Module:
+    """nn.Conv2d with these kernels."""
+    units, channels, size, _ = weights.shape
+    given = {"stride": stride, "padding": padding, "bias": weights.bias_var > 0.0}
+    return draw.fill(nn.utils.skip_init(nn.Conv2d, channels, units, size, **given), weights)
+
+
 class Affine(nn.Module):
     """factor · x + shift, both constants."""
 

@@ -1,6 +1,6 @@
 """Activations in torch: in place on tensors, as modules, and back from classes and functions to records.
 
-Nothing but the names in a record says what it is there. Torch is loaded when one of these functions is called.
+Nothing but the names in a record says what it is there. Loads torch: layers ask `ops` for it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,21 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
 
 from firstguess.base.errors import NotCovered
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation, TorchNames
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-Op = Callable[["Tensor"], "Tensor"]
+Op = Callable[[Tensor], Tensor]
 _FLOAT32 = 3.4e38
 
 
 def resolve(name: str) -> Any:
     """What a dotted name of a record stands for."""
-    import torch
-
     root, *rest = name.split(".")
     found: Any = {"torch": torch, "F": torch.nn.functional, "aten": torch.ops.aten, "operator": operator}[root]
     for part in rest:
@@ -42,8 +40,6 @@ def elementwise(phi: Activation, constant: float = 0.0) -> Op:
 
 
 def _in_place(phi: Activation) -> Op:
-    import torch
-
     if phi.torch is None or not phi.torch.inplace:
         return lambda x: x.copy_(torch.from_numpy(phi.offset + phi.rise(x.double().numpy())))
     # in place: fresh memory of this size is slow, and fragments
@@ -56,13 +52,11 @@ def _in_place(phi: Activation) -> Op:
 
 def module_of(phi: Activation) -> nn.Module:
     """The module of torch.nn that is this activation before centring, or one that calls its function."""
-    from torch import nn
-
     if phi.torch is not None and isinstance(phi.torch.module, type):
         return phi.torch.module(*_keywords(phi, phi.torch).values())
     if phi.torch is not None and phi.torch.module:
         return getattr(nn, str(phi.torch.module))(**_keywords(phi, phi.torch))
-    return _elementwise_class()(phi)
+    return Elementwise(phi)
 
 
 def _keywords(phi: Activation, names: TorchNames) -> dict[str, Any]:
@@ -78,48 +72,40 @@ def _keywords(phi: Activation, names: TorchNames) -> dict[str, Any]:
     return dict(names.fixed) | {theirs: params[ours] for theirs, ours in names.arguments if ours in params}
 
 
-@lru_cache(maxsize=1)
-def _elementwise_class() -> Callable[[Activation], nn.Module]:
-    import torch
-    from torch import nn
+class InNumpy(torch.autograd.Function):
+    """φ and its derivative, value by value."""
 
-    class InNumpy(torch.autograd.Function):
-        """φ and its derivative, value by value."""
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, phi: Activation) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.slope = phi.derivative
+        return _in_numpy(lambda x: phi.offset + phi.rise(x), x)
 
-        @staticmethod
-        def forward(ctx: Any, x: Tensor, phi: Activation) -> Tensor:
-            ctx.save_for_backward(x)
-            ctx.slope = phi.derivative
-            return _in_numpy(lambda x: phi.offset + phi.rise(x), x)
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return grad_outputs[0] * _in_numpy(ctx.slope, *ctx.saved_tensors), None
 
-        @staticmethod
-        def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-            return grad_outputs[0] * _in_numpy(ctx.slope, *ctx.saved_tensors), None
 
-    class Elementwise(nn.Module):
-        """An activation that torch has no module for; one of your own runs in NumPy, and so does its derivative."""
+class Elementwise(nn.Module):
+    """An activation that torch has no module for; one of your own runs in NumPy, and so does its derivative."""
 
-        def __init__(self, phi: Activation) -> None:
-            super().__init__()
-            self.phi = phi
-            self.known: Op | None = resolve(phi.torch.calls[0]) if phi.torch and phi.torch.calls else None
+    def __init__(self, phi: Activation) -> None:
+        super().__init__()
+        self.phi = phi
+        self.known: Op | None = resolve(phi.torch.calls[0]) if phi.torch and phi.torch.calls else None
 
-        def extra_repr(self) -> str:
-            return str(self.phi)
+    def extra_repr(self) -> str:
+        return str(self.phi)
 
-        def forward(self, x: Tensor) -> Tensor:
-            if self.known is not None:
-                return self.known(x)
-            if x.requires_grad and self.phi.derivative is not None:
-                return InNumpy.apply(x, self.phi)
-            return _in_numpy(lambda x: self.phi.offset + self.phi.rise(x), x)
-
-    return Elementwise
+    def forward(self, x: Tensor) -> Tensor:
+        if self.known is not None:
+            return self.known(x)
+        if x.requires_grad and self.phi.derivative is not None:
+            return InNumpy.apply(x, self.phi)
+        return _in_numpy(lambda x: self.phi.offset + self.phi.rise(x), x)
 
 
 def _in_numpy(function: Callable[[Any], Any], x: Tensor) -> Tensor:
-    import torch
-
     return torch.from_numpy(function(x.detach().double().cpu().numpy())).to(x)
 
 
@@ -164,8 +150,6 @@ def by_call() -> dict[Any, Spelling]:
 
 @lru_cache(maxsize=1)
 def _tables(names: tuple[str, ...]) -> tuple[dict[type[nn.Module], Spelling], dict[Any, Spelling]]:
-    from torch import nn
-
     modules: dict[type[nn.Module], list[tuple[str, TorchNames]]] = {}
     calls: dict[Any, list[tuple[str, TorchNames]]] = {}
     for name in names:
@@ -192,8 +176,6 @@ def targets(call: str) -> tuple[Any, ...]:
 
 def _spelling(candidates: list[tuple[str, TorchNames]]) -> Spelling:
     """Functions have the defaults of the class that does the same."""
-    from torch import nn
-
     keywords: dict[str, Any] = {}
     for _, names in candidates:
         for key in (*(theirs for theirs, _ in names.arguments), *(key for key, _ in names.fixed)):

@@ -14,7 +14,6 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, correlate_leaky, correlated_leaky
 from firstguess.base.text import number
 from firstguess.network.activations import registry
-from firstguess.network.activations import tensors as spelled
 from firstguess.network.activations.kernels import kernel_map, leaky_slopes, means, shifted
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
@@ -32,6 +31,7 @@ from firstguess.network.layer import (
     nothing_assumed,
     register,
 )
+from firstguess.network.ops import ops, spelled
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, Values, in_strips, same_map
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal, Unknown
@@ -235,10 +235,8 @@ class Activate(Layer):
         return _constant_at(self.phi, place.signal() if self.phi.centered else None)
 
     def tensors(self, place: Place) -> Local | OverData:
-        from firstguess.network.activations.tensors import elementwise
-
         constant = self._constant(place)
-        run = elementwise(self.phi, constant or 0.0)
+        run = spelled.elementwise(self.phi, constant or 0.0)
 
         def apply(x: Tensor, scratch: Scratch) -> Tensor:
             return run(x)
@@ -267,15 +265,10 @@ class Activate(Layer):
         return f"nn.{names.module}({', '.join(words)})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        from firstguess.network.activations.tensors import module_of
-        from firstguess.network.torch_ops import Affine, MeanFree
-
-        module, constant = module_of(self.phi), self._constant(place)
+        module, constant = spelled.module_of(self.phi), self._constant(place)
         if constant is None:
-            return nn.Sequential(module, MeanFree())
-        return module if constant == 0.0 else nn.Sequential(module, Affine(1.0, -constant))
+            return ops.nn.Sequential(module, ops.MeanFree())
+        return module if constant == 0.0 else ops.nn.Sequential(module, ops.Affine(1.0, -constant))
 
     modules = ("PReLU",)
 
@@ -402,9 +395,7 @@ class Gated(Layer):
     assumptions = nothing_assumed
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.activations.tensors import elementwise
-
-        run, axis = elementwise(self.phi, 0.0), 2 if place.before.images else 1
+        run, axis = spelled.elementwise(self.phi, 0.0), 2 if place.before.images else 1
 
         def apply(x: Tensor, scratch: Scratch) -> Tensor:
             gate, up = x.chunk(2, dim=axis)
@@ -413,7 +404,4 @@ class Gated(Layer):
         return Local(apply)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.activations.tensors import module_of
-        from firstguess.network.torch_ops import Gate
-
-        return Gate(module_of(self.phi), 1 if place.before.images else -1)
+        return ops.Gate(spelled.module_of(self.phi), 1 if place.before.images else -1)

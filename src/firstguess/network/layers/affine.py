@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from firstguess.base.text import number
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, keeps_shape, nothing_assumed, register
+from firstguess.network.ops import ops
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map, unchanged
 from firstguess.network.signal import Signal, Unknown
 from firstguess.network.tensors import AFFINE, Draw, Local, Place, SourceWriter
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class UnitAffine(Layer):
@@ -47,10 +45,8 @@ class UnitAffine(Layer):
         at.classes[AFFINE] = None
         return f"Affine({self.text().replace('(', '=').rstrip(')')})"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.torch_ops import Affine
-
-        return Affine(self.factor, self.by)
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
+        return ops.Affine(self.factor, self.by)
 
 
 @register

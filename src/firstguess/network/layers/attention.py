@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, final
+from typing import ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 
@@ -17,14 +17,11 @@ from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
 from firstguess.network.attention_theory import Heads, annealed, attention_back, sampled, uniform
 from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, TokenLayer, register
+from firstguess.network.ops import ops, spelled
 from firstguess.network.points import AllPairsMap, Done, Points, Remark, split
 from firstguess.network.shapes import Shape, check_unpadded
 from firstguess.network.tensors import Draw, Place, Weights
 from firstguess.network.walk import check_tokens, keeps_tokens
-
-if TYPE_CHECKING:
-    from torch import nn
-
 
 Weighing = Literal["auto", "uniform", "annealed", "renormalized", "sampled"]
 _WAYS = ("auto", "uniform", "annealed", "renormalized", "sampled")
@@ -214,16 +211,20 @@ class Attention(TwoWeights):
     def assumptions(self) -> Iterable[str]:
         yield "attention: many heads"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         """Queries, keys and values in one matrix, as torch's own; then the output."""
-        from firstguess.network.torch_ops import SelfAttention, linear
-
         width = place.before.units
         few = self.heads if self.groups is None else self.groups
         inner = Weights((width + 2 * (width // self.heads * few), width), width, self.weight_var, self.bias_var)
         outer = Weights((width, width), width, *self._outer)
-        return SelfAttention(
-            linear(draw, inner), linear(draw, outer), self.heads, self.causal, self._turns(width), few, self.window
+        return ops.SelfAttention(
+            ops.linear(draw, inner),
+            ops.linear(draw, outer),
+            self.heads,
+            self.causal,
+            self._turns(width),
+            few,
+            self.window,
         )
 
 
@@ -340,12 +341,9 @@ class TokenMix(TwoWeights):
     def assumptions(self) -> Iterable[str]:
         yield "tokenmix: many units"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.activations.tensors import module_of
-        from firstguess.network.torch_ops import TokenMixModule, linear
-
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         _, tokens = place.before.sizes
         inner = Weights((self.width, tokens), tokens, self.weight_var, self.bias_var)
         outer = Weights((tokens, self.width), self.width, *self._outer)
-        first = linear(draw, inner)
-        return TokenMixModule(first, module_of(self.phi), linear(draw, outer))
+        first = ops.linear(draw, inner)
+        return ops.TokenMixModule(first, spelled.module_of(self.phi), ops.linear(draw, outer))

@@ -39,6 +39,7 @@ from firstguess.network.norms import (
     length_of,
     over_batches,
 )
+from firstguess.network.ops import ops
 from firstguess.network.points import (
     AllPairsMap,
     ControlVariates,
@@ -248,8 +249,6 @@ class BatchNorm(Layer):
 
     def tensors(self, place: Place) -> Local | OverData:
         """An operation over the data set, or over consecutive batches; a last, shorter one is normalized by itself."""
-        from firstguess.network.torch_ops import standardize
-
         usual = self.estimator == "usual"
         size, points = self.batch or place.batch, place.points
         images = place.before.images
@@ -259,13 +258,13 @@ class BatchNorm(Layer):
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
             for part in batches(x, 0, size):
-                standardize(part, (1, 4, 5), scratch)
+                ops.standardize(part, (1, 4, 5), scratch)
             return x
 
         def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
             for part in batches(x, 2, size):
                 if usual:
-                    standardize(part, (3,), scratch)
+                    ops.standardize(part, (3,), scratch)
                 else:
                     _leave_one_out(part)
             return x
@@ -289,15 +288,11 @@ class BatchNorm(Layer):
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """It uses the batch that it is given, or consecutive batches where their size is said."""
-        from torch import nn
-
-        from firstguess.network.torch_ops import EPS, InBatches, LeaveOneOutNorm
-
         if self.estimator == "leave_one_out":
-            return LeaveOneOutNorm(self.batch or 0)
-        kind = nn.BatchNorm2d if place.before.images else nn.BatchNorm1d
-        norm = kind(place.before.sizes[0], eps=EPS, affine=False, track_running_stats=False)
-        return norm if self.batch is None else InBatches(norm, self.batch)
+            return ops.LeaveOneOutNorm(self.batch or 0)
+        kind = ops.nn.BatchNorm2d if place.before.images else ops.nn.BatchNorm1d
+        norm = kind(place.before.sizes[0], eps=ops.EPS, affine=False, track_running_stats=False)
+        return norm if self.batch is None else ops.InBatches(norm, self.batch)
 
     modules = ("BatchNorm1d", "BatchNorm2d")
 
@@ -315,13 +310,11 @@ class BatchNorm(Layer):
 
 def _leave_one_out(part: Tensor) -> None:
     """(u − mean')/sd' over the other B − 1 points: theory.md (5)."""
-    from firstguess.network.torch_ops import inverse_sd
-
     b = part.shape[3]
     mean = part.sum(3, keepdim=True).div_(b)
     part.sub_(mean)
     variance = variance_of_others(part, part.square().sum(3, keepdim=True), b)
-    part.mul_(inverse_sd(variance, mean.expand_as(part))).mul_(b / (b - 1))
+    part.mul_(ops.inverse_sd(variance, mean.expand_as(part))).mul_(b / (b - 1))
 
 
 def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
@@ -334,9 +327,7 @@ def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tenso
 
 def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
     """What is subtracted and multiplied by, (inits, units, 1), from unit statistics (inits, units)."""
-    from firstguess.network.torch_ops import RELATIVE_EPS
-
-    scale = (variance + RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
+    scale = (variance + ops.RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
     return mean.to(x.dtype).unsqueeze(2), scale.to(x.dtype).unsqueeze(2)
 
 
@@ -459,15 +450,11 @@ class BatchCenter(Layer):
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """It uses the batch that it is given, or consecutive batches where their size is said."""
-        from firstguess.network.torch_ops import BatchCentre, InBatches
-
-        return BatchCentre() if self.batch is None else InBatches(BatchCentre(), self.batch)
+        return ops.BatchCentre() if self.batch is None else ops.InBatches(ops.BatchCentre(), self.batch)
 
     @classmethod
     def read_modules(cls) -> tuple[str | type, ...]:
-        from firstguess.network.torch_ops import BatchCentre
-
-        return (BatchCentre,)
+        return (ops.BatchCentre,)
 
     @classmethod
     def from_module(cls, module: Any, context: ReadContext) -> ReadResult:

@@ -17,6 +17,7 @@ from firstguess.network import weights as distributions
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import FLAT, IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
+from firstguess.network.ops import ops
 from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map, split
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Gaussian, Signal, random_sum
@@ -134,9 +135,7 @@ class Dense(Layer):
         return f"dense({entering}, {at.size}, weight_var={number(self.weight_var)}{bias})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.torch_ops import linear
-
-        return linear(draw, self.tensors(place))
+        return ops.linear(draw, self.tensors(place))
 
     def as_output(self) -> tuple[Dense, int | None]:
         return replace(self, width=None), self.width
@@ -278,15 +277,13 @@ class Conv(Layer):
 
     def tensors(self, place: Place) -> Weights:
         """A grouped convolution; for the data, which all initializations share, one with all their kernels."""
-        import torch.nn.functional as F
-
         shape = (place.after.units, place.before.units, self.kernel, self.kernel)
         stride, padding = self.stride, self.padding
 
         def product(x: Tensor, kernels: Tensor, bias: Tensor | None, shared: bool) -> Tensor:
             every = None if bias is None else bias.flatten()
             images, groups = (x, 1) if shared else (x.flatten(1, 2), len(kernels))
-            return F.conv2d(images, kernels.flatten(0, 1), every, stride, padding, groups=groups)
+            return ops.F.conv2d(images, kernels.flatten(0, 1), every, stride, padding, groups=groups)
 
         # Room for unfolded images inside the convolution.
         fan_in = place.before.units * self.kernel**2
@@ -294,14 +291,7 @@ class Conv(Layer):
         return Weights(shape, fan_in, *drawn, product=product, room=10.0, trained=not self.frozen)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        weights = self.tensors(place)
-        units, channels = weights.shape[:2]
-        kernels = nn.utils.skip_init(
-            nn.Conv2d, channels, units, self.kernel, stride=self.stride, padding=self.padding, bias=self.bias_var > 0.0
-        )
-        return draw.fill(kernels, weights)
+        return ops.convolution(draw, self.tensors(place), self.stride, self.padding)
 
     @property
     def kernel_side(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,11 @@ from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network import weights
 from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, TokenLayer, register, same_gradients
+from firstguess.network.ops import ops
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, random_sum_map, split
 from firstguess.network.shapes import PositionGrid, Shape, check_first_tokens
 from firstguess.network.tensors import Draw, Place, Weights
 from firstguess.network.walk import check_tokens, keeps_tokens, sequence
-
-if TYPE_CHECKING:
-    from torch import nn
-
 
 _HINT = "fg.predict(net, data=ids) with whole numbers of shape (sequences, tokens)"
 
@@ -117,17 +114,15 @@ class Embed(TokenLayer):
 
     token_gradients = same_gradients
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        from firstguess.network.torch_ops import Embedding, Row
-
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         size, width = self.vocabulary or place.before.width, place.after.units
         if size is None:
             raise InvalidInput("the size of the vocabulary", got="none", hint="embed(vocabulary=1000), or ids as data")
-        table = draw.fill(nn.utils.skip_init(nn.Embedding, size, width), Weights((size, width), 1, self.std**2, 0.0))
-        types = draw.fill(Row(width), Weights((width,), 1, self.types**2, 0.0)) if self.types else None
-        return Embedding(table, types, self.padding)
+        table = draw.fill(
+            ops.nn.utils.skip_init(ops.nn.Embedding, size, width), Weights((size, width), 1, self.std**2, 0.0)
+        )
+        types = draw.fill(ops.Row(width), Weights((width,), 1, self.types**2, 0.0)) if self.types else None
+        return ops.Embedding(table, types, self.padding)
 
 
 @register
@@ -198,16 +193,11 @@ class Patches(TokenLayer):
 
     token_gradients = same_gradients
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        from firstguess.network import torch_ops
-
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         channels, units, size = place.before.units, place.after.units, self.size
-        kernels = nn.utils.skip_init(nn.Conv2d, channels, units, size, stride=size, bias=self.bias_var > 0.0)
         fan_in = channels * size * size
         weights = Weights((units, channels, size, size), fan_in, self.weight_var, self.bias_var)
-        return torch_ops.PatchesModule(draw.fill(kernels, weights))
+        return ops.PatchesModule(ops.convolution(draw, weights, size))
 
 
 def waves(places: int, width: int) -> Array:
@@ -270,15 +260,11 @@ class Positions(TokenLayer):
 
     token_gradients = same_gradients
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        import torch
-
-        from firstguess.network.torch_ops import AddPositions, Row
-
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         width, places = place.before.sizes
         if self.sinusoidal:
-            return AddPositions(torch.from_numpy(waves(places, width)))
-        return AddPositions(draw.fill(Row(places, width), Weights((places, width), 1, self.std**2, 0.0)))
+            return ops.AddPositions(ops.torch.from_numpy(waves(places, width)))
+        return ops.AddPositions(draw.fill(ops.Row(places, width), Weights((places, width), 1, self.std**2, 0.0)))
 
 
 @register
@@ -342,11 +328,9 @@ class FirstToken(TokenLayer):
     def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:
         return lambda g: g[1:, 1:]
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network import torch_ops
-
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         width = place.before.units
-        return torch_ops.FirstTokenModule(draw.fill(torch_ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))
+        return ops.FirstTokenModule(draw.fill(ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))
 
 
 @register
@@ -426,10 +410,8 @@ class PoolTokens(TokenLayer):
 
         return back
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network import torch_ops
-
-        return torch_ops.PoolTokensModule(self.at)
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
+        return ops.PoolTokensModule(self.at)
 
 
 @register
@@ -470,10 +452,8 @@ class Unembed(TokenLayer):
         """The covariance of a class's logits at all tokens; what ties add is drawn by `theory/language.py`."""
         return random_sum_map(self, points, self.weight_var, 0.0, "a language-model head")
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.torch_ops import TiedHead, linear
-
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         if self.tied:
-            return TiedHead()
+            return ops.TiedHead()
         units, width = place.after.units, place.before.units
-        return linear(draw, Weights((units, width), width, self.weight_var, 0.0, self.init))
+        return ops.linear(draw, Weights((units, width), width, self.weight_var, 0.0, self.init))

@@ -17,6 +17,7 @@ from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.layers.affine import Scale
 from firstguess.network.norms import GroupNormed, UnitNorm, centred, effective, gradient_of, normalized, over_batches
+from firstguess.network.ops import ops
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, Values, same_map, split
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
@@ -74,16 +75,14 @@ class RMSNorm(UnitNorm):
 
 def _tried(module: Any, context: ReadContext) -> ReadResult:
     """A class called …RMSNorm, tried on random vectors: c·x/rms(x) with one c, or not read."""
-    import torch
-
     weight = module.weight
     if weight.ndim != 1:
         return ReadResult(why=f"called RMSNorm, with a weight of {weight.ndim} axes")
     if why := context.whole_sample(weight.ndim):
         return ReadResult(why=why)
-    x = torch.randn(8, weight.numel(), generator=torch.Generator().manual_seed(0)).to(weight)
+    x = ops.torch.randn(8, weight.numel(), generator=ops.torch.Generator().manual_seed(0)).to(weight)
     try:
-        with torch.no_grad():
+        with ops.torch.no_grad():
             ratio = (module(x) / (x / x.square().mean(-1, keepdim=True).sqrt())).double()
     except Exception as error:  # someone else's forward
         return ReadResult(why=f"called RMSNorm, but fails on vectors: {type(error).__name__}")
@@ -222,12 +221,8 @@ class GroupNorm(UnitNorm):
         yield "groupnorm: groups are wide" if self.each is None else f"groupnorm: groups of {self.each}, many of them"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        from firstguess.network.torch_ops import EPS
-
         channels = place.before.sizes[0]
-        return nn.GroupNorm(self.groups_of(place.before), channels, eps=EPS, affine=False)
+        return ops.nn.GroupNorm(self.groups_of(place.before), channels, eps=ops.EPS, affine=False)
 
     modules = ("GroupNorm",)
 
@@ -358,20 +353,14 @@ class InstanceNorm(Layer):
         return Need(*effective(k, points.grid.places), of="instancenorm", over="positions")
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.torch_ops import standardize
-
         def over_positions(x: Tensor, scratch: Scratch) -> Tensor:
-            standardize(x, (3, 4), scratch)
+            ops.standardize(x, (3, 4), scratch)
             return x
 
         return Local(over_positions)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from torch import nn
-
-        from firstguess.network.torch_ops import EPS
-
-        return nn.InstanceNorm2d(place.before.sizes[0], eps=EPS)
+        return ops.nn.InstanceNorm2d(place.before.sizes[0], eps=ops.EPS)
 
     modules = ("InstanceNorm2d",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -16,14 +16,12 @@ from firstguess.base.text import number
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, register, sequence_text, signal_after, steps
 from firstguess.network.layers.affine import Scale
+from firstguess.network.ops import ops
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, along
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal, distribution_of_sum
 from firstguess.network.tensors import RESIDUAL, Draw, Paths, Place, SourceWriter
 from firstguess.network.walk import shapes, through, unsigned, wants_all_pairs
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @register
@@ -239,12 +237,10 @@ class Residual(Layer):
         at.size, at.out = size, None
         return f"ScaledResidual({texts[0]}, {number(self.scale)}{f', {texts[1]}' if self.shortcut else ''})"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.torch_ops import ResidualSum
-
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         branch, shortcut = place.paths
         drawn = draw.path(branch)  # first, as the engine does
-        return ResidualSum(drawn, self.scale, draw.path(shortcut) if shortcut else None)
+        return ops.ResidualSum(drawn, self.scale, draw.path(shortcut) if shortcut else None)
 
 
 def _last(path: Sequence[Layer], sample: PointSample, nodes: int | None) -> PointSample:
