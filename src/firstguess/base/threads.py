@@ -64,7 +64,7 @@ def tiles(rows: slice, cols: slice, size: int) -> list[tuple[slice, slice]]:
 
 @contextmanager
 def torch_threads(count: int | None = None) -> Generator[None]:
-    """So many threads inside torch (None: whatever is set within it); the number that was there comes back."""
+    """Set the number of threads inside torch (None: what is set within it); the one before comes back at the end."""
     import torch
 
     before = torch.get_num_threads()

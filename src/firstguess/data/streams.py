@@ -208,8 +208,8 @@ def _private(
 
 
 class IsolatedRandomness:
-    """`with` this, the global generators (torch on all devices in use, numpy, random) run a private stream that begins
-    at `seed`, and at another entry goes on from where it was; outside they are as if it had never run."""
+    """`with` this, the global generators (torch on all devices in use, numpy, random) run a private stream, which
+    begins at `seed` and continues at the next entry; outside they are as if it had never run."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

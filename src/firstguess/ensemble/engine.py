@@ -30,7 +30,7 @@ from firstguess.ensemble.member_statistics import (
     members_with_logits,
     tokens_with_logits,
 )
-from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule, triangular
+from firstguess.ensemble.program import Instr, Program, compile_places, schedule, triangular
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.worker import NodeMoments, TokenProgram, TokenWorker, Worker, statistics
 from firstguess.network.layer import Mix
@@ -117,7 +117,7 @@ class DescriptionEngine:
         lead = next(i for i, place in enumerate(places) if place.layer.weighted)
         fits = 60.0 * self.points**2 <= memory  # the factorization's float64 copies
         fixed = compile_places(places[:lead], probes[:lead])
-        drawn = compile_places(places[lead:], probes[lead:], Reductions(fits, self.points) if reduce else None)
+        drawn = compile_places(places[lead:], probes[lead:], self.points if reduce else None, factor=fits)
         asked.clear()  # places live longer than this copy of the data should, and nobody asks any more
         tensor = self._lead(_as_tensor(data).to(dtype), fixed, places[0].before)
         if drawn[0].way == "factor":

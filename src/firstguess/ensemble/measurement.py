@@ -139,7 +139,7 @@ class LayerMeasurement:
 
 
 def layer_measurements(layers: Sequence[ProbedLayer], stats: FloatArray, seed: int) -> tuple[LayerMeasurement, ...]:
-    """Averages of the members' numbers, (inits, layers, 4) as in `raw.Members`.
+    """Averages of the members' numbers, (inits, layers, 4) as in `Members`.
 
     The center of a member is MEAN² + BETWEEN: the mean over units of m_k² − V_k/n, without bias for every layer. For a
     layer with weights the mean over units is 0 in theory, but only on average: BETWEEN alone would be too small by one

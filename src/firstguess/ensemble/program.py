@@ -126,14 +126,6 @@ class Instr:
 
 
 @dataclass(frozen=True)
-class Reductions:
-    """Which exact reductions to use: the data's triangular factor, and the number of points for conditional draws."""
-
-    factor: bool = False
-    points: int | None = None
-
-
-@dataclass(frozen=True)
 class Program:
     """Instructions in order, where segments begin, and how many inits and points are carried together."""
 
@@ -159,15 +151,16 @@ class Program:
 
 
 def compile_places(
-    places: Sequence[Place], probes: Sequence[int], reductions: Reductions | None = None
+    places: Sequence[Place], probes: Sequence[int], points: int | None = None, *, factor: bool = False
 ) -> tuple[Instr, ...]:
     """The instructions of these layers; `probes[i]` numbers the probed layer at place i (−1: not probed).
 
-    A layer without a meaning on tensors is refused here, before any long work.
+    `points`: with the exact reductions for this number of them, and the data's triangular `factor` if asked. A layer
+    without a meaning on tensors is refused here, before any long work.
     """
     out: list[Instr] = []
     for index, (place, probe) in enumerate(zip(places, probes, strict=True)):
-        out += _instructions(place, reductions or Reductions(), first=index == 0)
+        out += _instructions(place, points, first=index == 0, factor=factor)
         if probe >= 0:
             out[-1] = replace(out[-1], observe=True, probe=probe)
     for i, instr in enumerate(out[1:]):
@@ -176,14 +169,14 @@ def compile_places(
     return tuple(out)
 
 
-def _instructions(place: Place, reductions: Reductions, *, first: bool = False) -> list[Instr]:
+def _instructions(place: Place, points: int | None, *, first: bool = False, factor: bool = False) -> list[Instr]:
     try:
         found = place.layer.tensors(place)
     except FirstguessError as error:
         raise error.at(place.where) from None
     match found:
         case Weights() as weights:
-            return [_weights(place, weights, reductions, first)]
+            return [_weights(place, weights, points, first, factor)]
         case Local() as local:
             return [Instr("local", place, local=local)]
         case OverData() as over_data:
@@ -197,18 +190,18 @@ def _instructions(place: Place, reductions: Reductions, *, first: bool = False) 
                 hint="fg.measure(...), which takes networks of tokens one by one",
             )
         case Paths(scale):
-            one, other = ([instr for p in path for instr in _instructions(p, reductions)] for path in place.paths)
+            one, other = ([instr for p in path for instr in _instructions(p, points)] for path in place.paths)
             between = [Instr("swap", place)] if other else []
             return [Instr("save", place), *one, *between, *other, Instr("add", place, scale=scale)]
 
 
-def _weights(place: Place, weights: Weights, reductions: Reductions, first: bool) -> Instr:
+def _weights(place: Place, weights: Weights, points: int | None, first: bool, factor: bool) -> Instr:
     direct = Instr("weights", place, weights, shape=weights.shape, bias=weights.bias_var > 0.0)
-    points, units = reductions.points, weights.shape[0]
+    units = weights.shape[0]
     if points is None or not weights.gaussian_rows:
         return direct
     if first:  # its input is the data: the factor draws points × units numbers as well
-        small = reductions.factor and weights.fan_in > points
+        small = factor and weights.fan_in > points
         return replace(direct, way="factor", shape=(units, points)) if small else direct
     if conditional_pays(points, weights.fan_in, units):
         return replace(direct, way="conditional", shape=(units, points), bias=False)

@@ -340,7 +340,7 @@ def follow(
     )
 
 
-# -- Starts -----------------------------------------------------------------------------------------------------------
+# Starts
 
 
 def _chosen(trainer: Trainer, task: TrainingTask, inits: int, start: Start) -> tuple[list[int], int]:
@@ -383,7 +383,7 @@ def _first(trainer: Trainer, members: Sequence[int]) -> Iterator[Values]:
             yield from logits
 
 
-# -- Training ---------------------------------------------------------------------------------------------------------
+# Training
 
 
 class _Groups:

@@ -112,7 +112,7 @@ _GROUP = 16  # most members of one vmapped call: more only enlarge what has to s
 
 
 class ModuleEngine:
-    """Runs initializations of a model, a class or a factory on batches of data (`Engine` of members.py).
+    """Runs initializations of a model, a class or a factory on batches of data (`Engine` of member_statistics.py).
 
     An instance is re-initialized on a private copy, a class or a function called once per initialization; member i
     depends on (seed, i) only. `seconds`: what two members should fit into, else all get fewer points, and a finding

@@ -112,7 +112,7 @@ def trace_flow(
     return _flow(plan, rows, batch.size, biased)
 
 
-# -- Numbers of one initialization ------------------------------------------------------------------------------------
+# Numbers of one initialization
 
 
 def most_points(largest: int, available: int) -> int:
@@ -226,7 +226,7 @@ def varies(leaf: torch.Tensor, size: int) -> bool:
     return leaf.is_floating_point() and leaf.ndim > 0 and leaf.shape[0] == size and bool((leaf != leaf[:1]).any())
 
 
-# -- Averages -----------------------------------------------------------------------------------------------------
+# Averages
 
 
 def _has_bias(module: nn.Module) -> bool:

@@ -236,7 +236,7 @@ class Objective:
         self._call = LogitCaller(pick)
         self.single: tuple[int, ...] | None = None  # of one logit: the axes after the points in its shape
 
-    # -- One call -----------------------------------------------------------------------------------------------------
+    # One call
 
     def rows(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (points, classes), of one logit as (0, z); and the output as it was, for a loss of the user's."""
@@ -273,7 +273,7 @@ class Objective:
         with torch.no_grad():
             return float(self.loss_of(rows, torch.from_numpy(labels)))
 
-    # -- All points ---------------------------------------------------------------------------------------------------
+    # All points
 
     def chunks(self, points: Labelled) -> Iterator[slice]:
         """Points of one forward at a look: all of them, or as many as memory has room for."""

@@ -182,7 +182,7 @@ class ModuleTrainer:
         """A loss of the user's, over all of some points."""
         return self._objective.mean(logits, labels)
 
-    # -- What results are known by ------------------------------------------------------------------------------------
+    # What results are known by
 
     @property
     def optimizer(self) -> str:
@@ -215,7 +215,7 @@ class ModuleTrainer:
             # Five digits: sums in another order, by another number of threads, are no other model.
             return found | {"logits": np.array([f"{value:.4e}" for value in rows.flatten().tolist()])}
 
-    # -- Finding out what there is ------------------------------------------------------------------------------------
+    # Finding out what there is
 
     def _study(self) -> None:
         """One step of member 0 on a few points: whether it can be copied, what it writes, whether it throws dice."""
@@ -291,7 +291,7 @@ class ModuleTrainer:
             self._notes.append(f"one member at a time: {alone}")
         return 1 if alone else most
 
-    # -- One by one, or several at once -------------------------------------------------------------------------------
+    # One by one, or several at once
 
     def _choose(self, strategy: Strategy, most: int) -> int:
         """Members of a group, at most `most`: measured on a few steps, of members that are then re-initialized."""
@@ -353,7 +353,7 @@ class ModuleTrainer:
         stack.look()  # which has to be possible too
         return min(spent[1:]) / size
 
-    # -- Members ------------------------------------------------------------------------------------------------------
+    # Members
 
     @contextmanager
     def _member(self, member: int) -> Generator[nn.Module]:
@@ -402,7 +402,7 @@ class ModuleTrainer:
                 if not self._running:
                     torch.set_num_threads(self._before)
 
-    # -- What is driven -----------------------------------------------------------------------------------------------
+    # What is driven
 
     def first(self, members: Sequence[int]) -> Iterator[Logits]:
         """Logits of the training points at step 0."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline
 
 
-# --------------------------------------------------------------------------------------------------------------
 # How many tokens one token attends to: the participation of soft-max weights with Gaussian logits, theory.md (26).
 
 _STEP = 0.25  # of v: exp(−eᵛ) is analytic up to π/2 next to the axis, so a trapezoid rule is exact to e^(−π²/_STEP)
@@ -359,7 +358,6 @@ def _turned(x: Array, turns: Array | None) -> Array:
     return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Gradients going back through attention: theory.md (10) for (23), in the limit of wide layers and many heads.
 #
 # G_ss' = Σ_nodes ∂L/∂x_s ∂L/∂x_s' over the tokens of one sequence. With the weights A of a head,

@@ -161,7 +161,6 @@ def _check_depth(depth: int | None, where: str) -> None:
         raise InvalidInput(f"a depth of at most {_DEEPEST}", got=depth, where=where, hint="depth=1000")
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Builders of token networks: the usual transformers and mixers as descriptions.
 
 Style = Literal["gpt2", "bert", "llama", "vit", "original"]
@@ -402,7 +401,6 @@ def mixer(
     return Network((front, *block * depth, one, PoolTokens("mean"), Dense(weight_var)), classes)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What a user gives as a network: a description, its text, or the word of a builder; and what was meant otherwise.
 
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".onnx")

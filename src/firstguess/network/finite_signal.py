@@ -25,7 +25,6 @@ from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.activations.record import Activation
 from firstguess.network.signal import Signal
 
-# --------------------------------------------------------------------------------------------------------------
 # How overlaps of two points fluctuate where a layer has finitely many units: theory.md (42), (45), (46).
 #
 # Two points' pre-activations at a node are Gaussian with correlation c. After φ the two points' overlap (their cosine,

@@ -101,7 +101,6 @@ class Inputs:
         return Signal(self.mean, between, self.variance, distribution=distribution).rescaled()
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What the closed form needs to know about sequences of tokens.
 
 _WHERE = "Tokens"

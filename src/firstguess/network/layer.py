@@ -491,7 +491,6 @@ class LayerReading:
         return self.correlation * self.q if self.q else 0.0
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What a reader of models tells a kind of layer about a module or function of torch: records, without torch.
 
 FLAT, IMAGE = 2, 4  # axes of a batch

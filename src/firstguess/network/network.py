@@ -132,7 +132,6 @@ class Network:
         return cls.parse(data["text"], classes=data["classes"])
 
 
-# --------------------------------------------------------------------------------------------------------------
 # PyTorch source for a description: what a user pastes into a project. Text only; torch is not loaded for it.
 
 _HEAD = '''import math

@@ -246,7 +246,6 @@ class UnitNorm(Layer):
         return ReadResult((kind(eps=float(np.finfo(np.float32).eps if eps is None else eps)),), affine=True)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Statistics over the data, or over batches of consecutive rows: what such norms share (theory.md (11)).
 
 _EPS = 1e-12  # of the squared mean: what is left of a unit that is the same on all points is rounding
@@ -396,7 +395,6 @@ def batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
         yield x.narrow(dim, whole, x.shape[dim] - whole).unsqueeze(dim)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The distribution of a Gaussian node that was normalized over a batch: theory.md (5).
 
 Estimator = Literal["usual", "leave_one_out"]
@@ -453,7 +451,6 @@ class BatchNormed(Distribution):
         return u, w / w.sum()
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Nodes normalized within groups of m independent Gaussian ones: what a narrow GroupNorm leaves, exactly.
 #
 # A group's centred values on two data points are two vectors in m − 1 dimensions with the units' correlation c. Divided

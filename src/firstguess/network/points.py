@@ -311,7 +311,6 @@ def mean_of_pairs(k: Array, points: Points) -> float:
     return total / points.pairs
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Layers as arithmetic on sampled units, where a covariance alone does not say what comes out.
 #
 # Rows are units, columns data points (point by point, then by position). A *control variate* of every unit uses

@@ -120,7 +120,6 @@ def pool_overlapping(size: int, stride: int, padding: int, grid: PositionGrid) -
     return run
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Pools of torch as those of a description: what max- and average pools share when they are read.
 
 _PLAIN = ("kernel_size", "stride", "padding")
@@ -200,7 +199,6 @@ def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The largest of several independent units: its moments, and the covariance of two of them (theory.md (9)).
 
 _TINY_ANGLE = 5e-4

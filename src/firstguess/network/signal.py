@@ -267,7 +267,6 @@ def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
     return Signal(0.0, weight_var * signal.center + bias, weight_var * signal.spread, scale, Gaussian()).rescaled()
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Sums of which one part is not Gaussian, as in a ResNet that adds relu(u) and a branch: by sampled units.
 #
 # A Gaussian signal is three numbers. φ(u) + v is not Gaussian, and neither is what blocks after it make of it; but

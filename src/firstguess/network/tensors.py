@@ -68,7 +68,7 @@ class Weights:
     fan_in: int
     weight_var: float
     bias_var: float
-    init: str = "normal"  # a distribution of `weight_laws`
+    init: str = "normal"  # a distribution of `network.weights`
     product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
     room: float = 0.0  # what the product allocates on its way, in copies of its input
     trained: bool = True
@@ -128,7 +128,6 @@ class Draw(Protocol):
         ...
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The leave-one-out estimator of NORM App. E.1, in operations that NumPy and torch share.
 
 _Values = TypeVar("_Values", bound=Any)  # arrays, or tensors
@@ -142,7 +141,6 @@ def variance_of_others(d: _Values, total: _Values, size: int) -> _Values:
     return ((total - d * d * (size / (size - 1))) / (size - 2)).clip(min=0.0)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What a layer needs to know to be written as PyTorch source.
 
 AFFINE = '''

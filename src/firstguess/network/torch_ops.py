@@ -61,7 +61,6 @@ def over_units(images: bool, groups: int, *, center: bool, eps: float, divide: b
     return Local(of_vectors)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Modules that torch has none of, for one member of an ensemble. Loads torch: layers import it where they are built.
 
 EPS = float(torch.finfo(torch.float32).tiny)  # theory's norms have none
@@ -153,7 +152,6 @@ class LeaveOneOutNorm(nn.Module):
 MIXES_POINTS = (nn.BatchNorm1d, nn.BatchNorm2d, MeanFree, BatchCentre, InBatches, LeaveOneOutNorm)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Modules of token layers for one member of an ensemble; batches are (points, tokens, units). Loads torch.
 
 

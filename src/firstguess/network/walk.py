@@ -109,7 +109,6 @@ def shapes(
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Shapes of sequences: what token layers ask of the one before them.
 
 

@@ -49,7 +49,6 @@ def _sign_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Ar
     return 2.0 / math.pi * np.arcsin(np.clip(k / np.sqrt(qa * qb), -1.0, 1.0)), None
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The records.
 
 LINEAR = piecewise_linear("linear", 1.0, 1.0, torch=TorchNames("torch.positive", "Identity", read=False))
@@ -125,7 +124,6 @@ HARDSWISH = Activation(
 )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Records of smooth activations: sigmoids, and smooth relatives of ReLU.
 
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
@@ -254,7 +252,6 @@ SIGMOID = Activation(
 )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Records of the other activations: exponential below 0, a wave, a power, a step.
 
 _ELU = (Feature(0.0, 0.0), Feature(0.0, 4.0))  # e^x is entire: 16 nodes are exact on panels of 4

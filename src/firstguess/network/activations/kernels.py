@@ -1,6 +1,6 @@
 """Kernels of activations: E φ(u_a)φ(u_b) and E φ'(u_a)φ'(u_b) for pairs with any covariance and any two variances.
 
-Closed forms where a record has one (`catalogue`), otherwise series (tables.py).
+Closed forms where a record has one (`catalogue`), otherwise series (`table`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from firstguess.base.gaussian import Array, Feature, correlate_leaky
 from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation, Kink, Map, Piecewise
 
-# --------------------------------------------------------------------------------------------------------------
 # Kernels of piecewise quadratic activations in closed form, for any two variances.
 #
 # Such a function is a quadratic around 0 plus kinks (s·x − k)₊^p outwards, s = ±1 the side, k ≥ 0. All expectations
@@ -91,7 +90,6 @@ def _kink_kink(left: Kink, right: Kink, a: Array, b: Array, c: Array) -> Array:
     return out
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Kernels of activations without a closed form, as series: E φφ = √(s_a s_b)·Σ_m T_m(θ)·Σ_ij T_i(q_a) T_j(q_b) G_ijm.
 #
 # T are Chebyshev polynomials, in θ = arccos c and in log q; s(q) = E φ(√q z)². The correlation of two φ is analytic in
@@ -429,7 +427,7 @@ def _interpolated(phi: Activation, sizes: bytes) -> tuple[Array, Array] | None:
     return None
 
 
-# --- piecewise linear -------------------------------------------------------------------------------------------------
+# piecewise linear
 
 
 def leaky_slopes(phi: Activation) -> tuple[float, float] | None:

@@ -1,6 +1,6 @@
 """The record of an activation: all that any reading knows of it, and its Gaussian moments.
 
-Records stand in piecewise.py, smooth.py and others.py; lookup.py finds them by name.
+Records stand in catalogue.py; registry.py finds them by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from firstguess.base import gaussian
 from firstguess.base.gaussian import Array, Feature, Function, Moments
 from firstguess.base.text import number
 
-# --------------------------------------------------------------------------------------------------------------
 # Gaussian moments in closed form, for the activations that have one.
 #
 # Every function takes a centred Gaussian as (between, spread) = (σ_μ², σ_y²) and returns `Moments`, written so that

@@ -105,7 +105,7 @@ class GroupNorm(UnitNorm):
     """One mean and one scale per sample and group: the number of `groups`, or the units (channels) of `each`.
 
     `groups` are taken to be wide: each is a LayerNorm and so is the whole. Groups of a few units `each` are not,
-    however wide the layer: what they leave is exact in closed form (`group_law`), and sampled in the kernel reading.
+    however wide the layer: what they leave is exact in closed form (`GroupNormed`), and sampled in the kernel reading.
     """
 
     kind: ClassVar[str] = "groupnorm"

@@ -34,8 +34,8 @@ class Residual(Layer):
     pools, odd activations. Given all that comes before, W and −W have the same distribution, so (s, f) and (s, −f)
     have: s and f are uncorrelated, at every pair of units and of data points. Hence moments and covariances add, and so
     do squared gradients and tangent kernels, since f's Jacobian changes sign too. A shift after T adds its constant to
-    the mean only. The sum is Gaussian where both parts are; else its distribution is sampled (`sampled_law`,
-    `sampled_sums`).
+    the mean only. The sum is Gaussian where both parts are; else its distribution is sampled
+    (`signal.Pairs`).
 
     A norm at the head of the branch is "before the branch", one at its end "before the sum", one that follows this
     layer "after the sum".
