@@ -182,7 +182,7 @@ def _private(
 ) -> Iterator[Any]:
     """Items of a user's iterator, without a trace in any random generator that others use."""
     states = [(generator, generator.get_state()) for generator in generators]
-    private = IsolatedRandomness(seed)
+    private = IsolatedRandomness(seed, resumes=True)
     try:
         with private:
             iterator = start()
@@ -209,10 +209,10 @@ def _private(
 
 class IsolatedRandomness:
     """`with` this, the global generators (torch on all devices in use, numpy, random) run a private stream, which
-    begins at `seed` and continues at the next entry; outside they are as if it had never run."""
+    begins at `seed`, or if it `resumes` continues at the next entry; outside they are as if it had never run."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, *, resumes: bool = False) -> None:
+        self.seed, self._resumes = seed, resumes
         self._inner: list[Any] = []
         self._outer: list[Any] = []
 
@@ -230,7 +230,8 @@ class IsolatedRandomness:
         return torch.mps.manual_seed(self.seed) if torch.backends.mps.is_available() else None
 
     def __exit__(self, *_: object) -> None:
-        self._inner = generator_states()
+        if self._resumes:
+            self._inner = generator_states()
         _restore(self._outer)
 
 
