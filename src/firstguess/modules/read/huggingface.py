@@ -8,8 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop, residual
-from firstguess.modules.read.verify import ModelTensor
+from firstguess.modules.read.token_parts import Builder, Matrix, ModelTensor, Piece, Stop, residual
 from firstguess.network.activations.registry import activation
 from firstguess.network.layers import Activate, Embed, FirstToken, Positions
 

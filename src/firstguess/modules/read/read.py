@@ -33,10 +33,9 @@ from firstguess.modules.read.dispatch import (
 from firstguess.modules.read.graph import GraphReader, GraphReading, listed
 from firstguess.modules.read.huggingface import is_known, outputs, read_known
 from firstguess.modules.read.result import Structure, Unread
-from firstguess.modules.read.token_parts import Builder, Stop
+from firstguess.modules.read.token_parts import Builder, Stop, difference
 from firstguess.modules.read.tokens import TokenWalk, is_leaf
 from firstguess.modules.read.tracing import Traced, trace
-from firstguess.modules.read.verify import difference
 from firstguess.network.layer import Layer, Symmetry
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
