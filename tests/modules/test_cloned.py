@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.data.streams import IsolatedRandomness
+from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.members.infer_initializer import clones
 from firstguess.modules.members.redraw import Redraw
 

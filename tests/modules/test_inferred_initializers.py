@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import firstguess as fg
-from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED
 from firstguess.data.streams import IsolatedRandomness
+from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED
 from firstguess.modules.members.infer_initializer import ALPHA, ObservedWeights, _blanks
 from firstguess.modules.members.redraw import Redraw
 from firstguess.modules.members.weight_statistics import Numbers

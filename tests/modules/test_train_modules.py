@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 import firstguess as fg
 from firstguess.data import Data, collect
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.seeds import member_seeds, orders
 from firstguess.modules.engine import ModuleEngine
-from firstguess.data.streams import IsolatedRandomness
 
 N, D, BATCH, STEPS = 50, 6, 16, 11
 RNG = np.random.default_rng(8)

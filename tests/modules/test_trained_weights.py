@@ -11,8 +11,8 @@ from torch import nn
 from torch.distributions import Exponential, Laplace, StudentT
 from tuned import trained
 
-from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.data.streams import IsolatedRandomness
+from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.members.sources import Instance, Setup
 from firstguess.modules.members.weight_statistics import TRAINED, Numbers, differs, has_power, score
 

@@ -21,9 +21,9 @@ from firstguess_papers.registry import items
 from firstguess_papers.training_pieces import Arm, draws_of
 
 from firstguess.data import Data
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.data.streams import IsolatedRandomness
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 from firstguess.theory.training.curves import Accuracy, Curve, Curves

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from firstguess.base.statistics import equal_means_test as equal_means_test
     from firstguess.base.threads import cores as cores
     from firstguess.data.sources import PREPARED as PREPARED
+    from firstguess.data.streams import IsolatedRandomness as IsolatedRandomness
     from firstguess.diagnosis.comparison import predicted_law as predicted_law
     from firstguess.ensemble.higher_moments import SKEWED as SKEWED
     from firstguess.ensemble.higher_moments import TAILED as TAILED
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from firstguess.ensemble.member_statistics import FindingKind as FindingKind
     from firstguess.ensemble.seeds import orders as orders
     from firstguess.modules.gradient_passes import loss_gradient as loss_gradient
-    from firstguess.data.streams import IsolatedRandomness as IsolatedRandomness
     from firstguess.modules.outputs import contrasts as contrasts
     from firstguess.network.activations.registry import names as names
     from firstguess.show.charts import theme as theme
