@@ -215,7 +215,7 @@ def cell(text: str) -> str:
 
 
 _PIXELS = 1400
-_ROOM, _ASKED = 110, 70  # characters of what was measured or found, and of what was asked, that a page shows
+_ROOM = 110  # characters of what was measured, asked or found that a page shows
 _HEAD = """# What holds: the claims of the three papers, measured
 
 Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
@@ -328,7 +328,7 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     lines += ["", *(f"![{record.id}]({figure})\n" for figure in figures[:1])]
     for entry in record.entries:
         why = f" {_sentence(cut(said(entry), _ROOM))}" if entry.why else ""
-        texts = _sentence(cut(entry.measured, _ROOM)), _sentence(cut(entry.statement, _ASKED))
+        texts = _sentence(cut(entry.measured, _ROOM)), _sentence(cut(entry.statement, _ROOM))
         lines.append(f"- {entry.claim} **{marked(entry.verdict)}**:{why} *Measured:* {texts[0]} *Tested:* {texts[1]}")
     notes = "".join(f"\n- {note}" for note in record.notes)
     lines += ["", '<details markdown="1"><summary>Settings</summary>', ""]
