@@ -267,8 +267,9 @@ class Prediction(StoredRecord, Shown):
         """
         checks.check_number(temperature, "temperature", "predictive_support", strict=True, hint="temperature=1.0")
         classes, shift = self.guesses.classes, self.own_shift  # the own logits are 1/classes of all squares
-        width, init = (getattr(self.network.layers[i], name, None) for i, name in ((0, "width"), (-1, "init")))
-        excess = 3.0 * (KAPPA.get(init, 2.0) - 2.0) / width if width and self.own_guess is not None else 0.0
+        width = getattr(self.network.layers[0], "width", None)
+        kappa = KAPPA.get(str(getattr(self.network.layers[-1], "init", "normal")), 2.0)
+        excess = 3.0 * (kappa - 2.0) / width if width and self.own_guess is not None else 0.0
         return predictive_support(float(self.q[-1]) / (1.0 + shift**2 / classes), classes, temperature, shift, excess)
 
     @property
