@@ -8,7 +8,7 @@ from typing import Any
 
 import firstguess as fg
 from firstguess.diagnosis import Advice, Cause, Diagnosis, Expected, Trainability, Verdict
-from firstguess.diagnosis.comparison import compare
+from firstguess.diagnosis.compare import compare
 from firstguess.diagnosis.faults import Fault
 from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Growth, Level
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement

@@ -75,6 +75,21 @@ def test_names_of_earlier_versions_keep_working() -> None:
         _ = fg.nonsense
 
 
+# Files of several public functions: each is one subject, and CONTRIBUTING's map names it.
+SEVERAL = {"builders", "registry", "fixed_points", "study", "assert_even", "predict", "prediction"}
+
+
+def test_a_public_function_lives_in_the_file_of_its_name() -> None:
+    functions = [one for name in OLD.split() + dir(fg) if inspect.isfunction(one := getattr(fg, name))]
+    elsewhere = {
+        one.__name__: inspect.unwrap(one).__module__
+        for one in functions
+        if inspect.unwrap(one).__module__.rpartition(".")[2] not in (one.__name__, *SEVERAL)
+    }
+    assert len(functions) > 20
+    assert not elsewhere
+
+
 def test_the_stub_is_what_is_imported() -> None:
     """A name stands once, in the stub: it says the same to editors and to the interpreter."""
     for module in (fg, fg.results, fg.errors, fg.phases):
@@ -144,7 +159,11 @@ def test_importing_loads_not_even_typing() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["fg.PhaseDiagram", "import firstguess.theory.phases.diagram", "import firstguess.theory.phases.fixed_points"],
+    [
+        "fg.PhaseDiagram",
+        "import firstguess.theory.phases.phase_diagram",
+        "import firstguess.theory.phases.fixed_points",
+    ],
 )
 def test_functions_are_not_shadowed_by_modules_of_the_same_name(first: str) -> None:
     loaded_after(f"import firstguess as fg\n{first}\nassert callable(fg.phase_diagram)\nassert callable(fg.predict)")

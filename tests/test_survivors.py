@@ -28,8 +28,8 @@ from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.session import Subject
 from firstguess.ensemble.measurement import BiasTest, Measurement
 from firstguess.ensemble.predict_training import _direction
+from firstguess.modules.match_prior import _by_guesses
 from firstguess.modules.members.infer_initializer import _blanks
-from firstguess.modules.priors import _by_guesses
 from firstguess.modules.stacked import _same
 from firstguess.network.layers.attention import TokenMix
 from firstguess.network.layers.dense import Dense

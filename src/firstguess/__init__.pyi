@@ -28,15 +28,15 @@ from firstguess.base.errors import (
 from firstguess.base.errors import (
     ParseError as ParseError,
 )
-from firstguess.diagnosis.comparison import Comparison as Comparison
-from firstguess.diagnosis.comparison import compare as compare
+from firstguess.diagnosis.assert_even import NotEven as NotEven
+from firstguess.diagnosis.assert_even import NotNeutral as NotNeutral
+from firstguess.diagnosis.assert_even import assert_even as assert_even
+from firstguess.diagnosis.assert_even import assert_neutral as assert_neutral
+from firstguess.diagnosis.compare import Comparison as Comparison
+from firstguess.diagnosis.compare import compare as compare
 from firstguess.diagnosis.diagnose import diagnose as diagnose
 from firstguess.diagnosis.explain_guess import Explanation as Explanation
 from firstguess.diagnosis.explain_guess import explain_guess as explain_guess
-from firstguess.diagnosis.gate import NotEven as NotEven
-from firstguess.diagnosis.gate import NotNeutral as NotNeutral
-from firstguess.diagnosis.gate import assert_even as assert_even
-from firstguess.diagnosis.gate import assert_neutral as assert_neutral
 from firstguess.diagnosis.result import Diagnosis as Diagnosis
 from firstguess.diagnosis.training_comparison import TrainingComparison as TrainingComparison
 from firstguess.ensemble.gradient_statistics import Gradients as Gradients
@@ -44,10 +44,10 @@ from firstguess.ensemble.logits import Logits as Logits
 from firstguess.ensemble.measurement import Measurement as Measurement
 from firstguess.ensemble.predict_training import predict_training as predict_training
 from firstguess.ensemble.trained import TrainedMembers as TrainedMembers
+from firstguess.modules.match_prior import Matched as Matched
+from firstguess.modules.match_prior import match_prior as match_prior
 from firstguess.modules.measure import measure as measure
 from firstguess.modules.measure_gradients import measure_gradients as measure_gradients
-from firstguess.modules.priors import Matched as Matched
-from firstguess.modules.priors import match_prior as match_prior
 from firstguess.modules.read.read import read as read
 from firstguess.modules.read.result import Structure as Structure
 from firstguess.modules.repair import Repaired as Repaired
@@ -63,7 +63,6 @@ from firstguess.network.activations.registry import (
 from firstguess.network.activations.registry import (
     register_activation as register_activation,
 )
-from firstguess.network.bias_criterion import causes_bias as causes_bias
 from firstguess.network.builders import (
     cnn as cnn,
 )
@@ -79,6 +78,7 @@ from firstguess.network.builders import (
 from firstguess.network.builders import (
     transformer as transformer,
 )
+from firstguess.network.causes_bias import causes_bias as causes_bias
 from firstguess.network.inputs import Inputs as Inputs
 from firstguess.network.inputs import Tokens as Tokens
 from firstguess.network.network import Network as Network
@@ -90,8 +90,6 @@ from firstguess.theory.data_bias import DataBias as DataBias
 from firstguess.theory.data_bias import data_bias as data_bias
 from firstguess.theory.frontier import Frontier as Frontier
 from firstguess.theory.frontier import frontier as frontier
-from firstguess.theory.phases.diagram import PhaseDiagram as PhaseDiagram
-from firstguess.theory.phases.diagram import phase_diagram as phase_diagram
 from firstguess.theory.phases.fixed_points import (
     FixedPoint as FixedPoint,
 )
@@ -104,8 +102,10 @@ from firstguess.theory.phases.fixed_points import (
 from firstguess.theory.phases.fixed_points import (
     neutrality_line as neutrality_line,
 )
-from firstguess.theory.phases.transformer import TransformerPhases as TransformerPhases
-from firstguess.theory.phases.transformer import transformer_phases as transformer_phases
+from firstguess.theory.phases.phase_diagram import PhaseDiagram as PhaseDiagram
+from firstguess.theory.phases.phase_diagram import phase_diagram as phase_diagram
+from firstguess.theory.phases.transformer_phases import TransformerPhases as TransformerPhases
+from firstguess.theory.phases.transformer_phases import transformer_phases as transformer_phases
 from firstguess.theory.predict import predict as predict
 from firstguess.theory.predict import width_needed as width_needed
 from firstguess.theory.prediction import FiniteSize as FiniteSize

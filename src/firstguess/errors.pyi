@@ -18,8 +18,8 @@ from firstguess.base.errors import (
 from firstguess.base.errors import (
     ParseError as ParseError,
 )
-from firstguess.diagnosis.gate import NotEven as NotEven
-from firstguess.diagnosis.gate import NotNeutral as NotNeutral
+from firstguess.diagnosis.assert_even import NotEven as NotEven
+from firstguess.diagnosis.assert_even import NotNeutral as NotNeutral
 from firstguess.watch.seen import EarlyEvaluation as EarlyEvaluation
 
 __all__ = [

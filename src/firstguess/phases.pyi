@@ -1,8 +1,6 @@
 """`fg.phases`: where signals and gradients of deep networks survive: edge of chaos, neutrality line, phase diagrams."""
 
-from firstguess.network.bias_criterion import causes_bias as causes_bias
-from firstguess.theory.phases.diagram import PhaseDiagram as PhaseDiagram
-from firstguess.theory.phases.diagram import phase_diagram as phase_diagram
+from firstguess.network.causes_bias import causes_bias as causes_bias
 from firstguess.theory.phases.fixed_points import (
     FixedPoint as FixedPoint,
 )
@@ -15,8 +13,10 @@ from firstguess.theory.phases.fixed_points import (
 from firstguess.theory.phases.fixed_points import (
     neutrality_line as neutrality_line,
 )
-from firstguess.theory.phases.transformer import TransformerPhases as TransformerPhases
-from firstguess.theory.phases.transformer import transformer_phases as transformer_phases
+from firstguess.theory.phases.phase_diagram import PhaseDiagram as PhaseDiagram
+from firstguess.theory.phases.phase_diagram import phase_diagram as phase_diagram
+from firstguess.theory.phases.transformer_phases import TransformerPhases as TransformerPhases
+from firstguess.theory.phases.transformer_phases import transformer_phases as transformer_phases
 
 __all__ = [
     "FixedPoint",

@@ -1,6 +1,6 @@
 """`fg.results`: the classes of what functions return. Each prints a page, and has .plot() and .to_dict()."""
 
-from firstguess.diagnosis.comparison import Comparison as Comparison
+from firstguess.diagnosis.compare import Comparison as Comparison
 from firstguess.diagnosis.explain_guess import Explanation as Explanation
 from firstguess.diagnosis.result import Diagnosis as Diagnosis
 from firstguess.diagnosis.training_comparison import TrainingComparison as TrainingComparison
@@ -8,15 +8,15 @@ from firstguess.ensemble.gradient_statistics import Gradients as Gradients
 from firstguess.ensemble.logits import Logits as Logits
 from firstguess.ensemble.measurement import Measurement as Measurement
 from firstguess.ensemble.trained import TrainedMembers as TrainedMembers
-from firstguess.modules.priors import Matched as Matched
+from firstguess.modules.match_prior import Matched as Matched
 from firstguess.modules.read.result import Structure as Structure
 from firstguess.modules.repair import Repaired as Repaired
 from firstguess.studies.study import Study as Study
 from firstguess.theory.data_bias import DataBias as DataBias
 from firstguess.theory.frontier import Frontier as Frontier
-from firstguess.theory.phases.diagram import PhaseDiagram as PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint as FixedPoint
-from firstguess.theory.phases.transformer import TransformerPhases as TransformerPhases
+from firstguess.theory.phases.phase_diagram import PhaseDiagram as PhaseDiagram
+from firstguess.theory.phases.transformer_phases import TransformerPhases as TransformerPhases
 from firstguess.theory.prediction import FiniteSize as FiniteSize
 from firstguess.theory.prediction import Prediction as Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses as EmpiricalGuesses

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import firstguess as fg
 from firstguess.diagnosis import Diagnosis, Expected
-from firstguess.diagnosis.comparison import Comparison, Difference, compare
+from firstguess.diagnosis.compare import Comparison, Difference, compare
 from firstguess.diagnosis.expectation import adjusted, agreement, said
 from firstguess.ensemble.measurement import Measurement
 from firstguess.theory.shares.empirical import EmpiricalGuesses

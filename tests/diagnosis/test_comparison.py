@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import firstguess.diagnosis.comparison  # noqa: F401
+import firstguess.diagnosis.compare  # noqa: F401
 from firstguess.base.errors import InvalidInput
-from firstguess.diagnosis.comparison import Comparison, compare
+from firstguess.diagnosis.compare import Comparison, compare
 from firstguess.ensemble.measurement import Measurement, layer_measurements
 from firstguess.ensemble.member_statistics import BETWEEN, SPREAD, ProbedLayer
 from firstguess.theory.closed_form import predict

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.diagnosis.comparison import PredictionError, compare, error_of, gamma_error
+from firstguess.diagnosis.compare import PredictionError, compare, error_of, gamma_error
 from firstguess.ensemble.measurement import Measurement
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses

@@ -15,7 +15,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.base import statistics
-from firstguess.diagnosis import gate
+from firstguess.diagnosis import assert_even as gate
 from firstguess.ensemble.measurement import Measurement
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
@@ -236,5 +236,5 @@ def test_pytest_shows_the_message_and_not_our_source(tmp_path: Path) -> None:
     assert found.returncode == 1
     assert "NotEven: γ of the output is" in found.stdout
     assert "raise NotEven(" not in found.stdout
-    assert "gate.py" not in found.stdout
+    assert "assert_even.py" not in found.stdout
     assert "checks.py" not in found.stdout

@@ -345,7 +345,7 @@ def test_bad_networks_and_data_are_refused():
 def test_results_load_without_torch():
     code = (
         "import sys, firstguess.ensemble, firstguess.modules.measure\n"
-        "import firstguess.diagnosis.comparison, firstguess.theory.shares.empirical\n"
+        "import firstguess.diagnosis.compare, firstguess.theory.shares.empirical\n"
         "assert 'torch' not in sys.modules\n"
         "import firstguess\n"
         "assert callable(firstguess.measure) and callable(firstguess.compare)\n"

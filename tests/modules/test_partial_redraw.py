@@ -11,7 +11,7 @@ from tuned import digits, mlp, trained
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.data import collect
-from firstguess.diagnosis.gate import check
+from firstguess.diagnosis.assert_even import check
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.members.initializers import brief, chosen, head_of, weights_of

@@ -13,8 +13,8 @@ from torch import nn
 import firstguess as fg
 from firstguess.data import collect
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.match_prior import expected_shares
 from firstguess.modules.members.sources import source_of
-from firstguess.modules.priors import expected_shares
 from firstguess.modules.repair import logits_of
 
 

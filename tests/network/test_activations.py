@@ -17,7 +17,7 @@ from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation, centered, register_activation
-from firstguess.network.bias_criterion import causes_bias
+from firstguess.network.causes_bias import causes_bias
 
 GOLDEN: list[dict[str, str]] = json.loads(
     Path(__file__).parents[1].joinpath("golden").joinpath("moments.json").read_text()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 import firstguess as fg
-from firstguess.theory.phases.diagram import PhaseDiagram
+from firstguess.theory.phases.phase_diagram import PhaseDiagram
 
 BLOCKS = {
     "tanh": 4.0,

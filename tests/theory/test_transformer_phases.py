@@ -10,7 +10,7 @@ import torch
 
 import firstguess as fg
 from firstguess.network.attention_theory import Heads, annealed, participation, sampled
-from firstguess.theory.phases.transformer import energy_limit, transformer_phases
+from firstguess.theory.phases.transformer_phases import energy_limit, transformer_phases
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

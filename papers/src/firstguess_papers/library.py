@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from firstguess.base.threads import cores as cores
     from firstguess.data.sources import PREPARED as PREPARED
     from firstguess.data.streams import IsolatedRandomness as IsolatedRandomness
-    from firstguess.diagnosis.comparison import predicted_law as predicted_law
+    from firstguess.diagnosis.compare import predicted_law as predicted_law
     from firstguess.ensemble.higher_moments import SKEWED as SKEWED
     from firstguess.ensemble.higher_moments import TAILED as TAILED
     from firstguess.ensemble.member_module import build as build

@@ -183,7 +183,7 @@ def check(
 
     The limits are on γ of the output and on the share of the data that the largest class gets, on average.
     """
-    from firstguess.diagnosis import gate
+    from firstguess.diagnosis import assert_even as gate
 
     chosen, options = subjects.subject(what, **model)
     given: Any = source.load()

@@ -18,7 +18,7 @@ from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.record import Record
 from firstguess.base.text import elided, percent
 from firstguess.data import Batch, Data
-from firstguess.diagnosis.comparison import compare, gamma_of
+from firstguess.diagnosis.compare import compare, gamma_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.network import Network
@@ -29,7 +29,7 @@ from firstguess.theory.shares.gaussian import Guesses
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.diagnosis.comparison import Comparison, Difference
+    from firstguess.diagnosis.compare import Comparison, Difference
     from firstguess.theory.prediction import Prediction
 
 # --------------------------------------------------------------------------------------------------------------

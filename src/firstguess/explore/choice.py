@@ -19,8 +19,8 @@ from firstguess.network.walk import every, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.closed_form import predict_tokens
 from firstguess.theory.frontier import Frontier, frontier
-from firstguess.theory.phases.diagram import PhaseDiagram, phase_diagram
 from firstguess.theory.phases.fixed_points import FixedPoint, fixed_point
+from firstguess.theory.phases.phase_diagram import PhaseDiagram, phase_diagram
 from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.training.curves import Absorption

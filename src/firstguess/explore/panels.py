@@ -15,8 +15,8 @@ import numpy as np
 from firstguess.base.text import by_powers as number
 from firstguess.base.text import percent, rounded_off, spaced
 from firstguess.explore.choice import DIMENSION, PRESETS, TOKENS, WIDTH, Choice, ExploredNetwork
-from firstguess.theory.phases.diagram import PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint
+from firstguess.theory.phases.phase_diagram import PhaseDiagram
 from firstguess.theory.prediction import EDGES, largest_share, stream_growth
 from firstguess.theory.shares.gaussian import Guesses, average_kth
 

@@ -11,7 +11,7 @@ from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.record import Record, Shown
 from firstguess.network.activations.registry import centered
-from firstguess.network.bias_criterion import causes_bias
+from firstguess.network.causes_bias import causes_bias
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer
 from firstguess.network.layers import Activate

@@ -13,7 +13,7 @@ from diagnoses import ADVICE, CAUSES, NASTY, bare, gradients, layer, measurement
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
-from firstguess.diagnosis.comparison import predicted_law
+from firstguess.diagnosis.compare import predicted_law
 from firstguess.ensemble.gradient_statistics import Level
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import advice_chart, correlation_chart, gradients_chart, law_chart, strip_chart

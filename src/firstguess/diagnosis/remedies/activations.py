@@ -27,7 +27,7 @@ from firstguess.diagnosis.remedies.base import (
 from firstguess.modules.flow import trace_flow
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import centered
-from firstguess.network.bias_criterion import causes_bias
+from firstguess.network.causes_bias import causes_bias
 from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Activate, Conv, Dense, Layer
 from firstguess.network.network import Network, pytorch_code

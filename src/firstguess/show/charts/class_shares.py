@@ -12,7 +12,7 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import spaced
-from firstguess.diagnosis.comparison import check_pair, predicted_law
+from firstguess.diagnosis.compare import check_pair, predicted_law
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.gamma_by_depth import GammaScale

@@ -18,10 +18,10 @@ from firstguess.show.charts.lines import Series, lines_chart
 from firstguess.show.charts.theme import Entry, key_above
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.comparison import Comparison
+    from firstguess.diagnosis.compare import Comparison
     from firstguess.diagnosis.explain_guess import Explanation
     from firstguess.diagnosis.training_comparison import TrainingComparison
-    from firstguess.modules.priors import Matched
+    from firstguess.modules.match_prior import Matched
     from firstguess.modules.repair import Repaired
     from firstguess.theory.data_bias import DataBias
     from firstguess.theory.prediction import FiniteSize

@@ -15,12 +15,12 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Entry, key
-from firstguess.theory.phases.diagram import phase_diagram
+from firstguess.theory.phases.phase_diagram import phase_diagram
 
 if TYPE_CHECKING:
-    from firstguess.theory.phases.diagram import PhaseDiagram
     from firstguess.theory.phases.fixed_points import FixedPoint
-    from firstguess.theory.phases.transformer import TransformerPhases
+    from firstguess.theory.phases.phase_diagram import PhaseDiagram
+    from firstguess.theory.phases.transformer_phases import TransformerPhases
 
 _WIDTH, _HEIGHT = 680, 440
 # Both run through near-white in the middle and differ in lightness as well as hue: blue to orange, teal to purple.

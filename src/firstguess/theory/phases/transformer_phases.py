@@ -25,7 +25,7 @@ from firstguess.network.inputs import Tokens
 from firstguess.network.layers import Attention
 from firstguess.network.network import Network
 from firstguess.theory.closed_form import stream_gradients
-from firstguess.theory.phases.diagram import axis
+from firstguess.theory.phases.phase_diagram import axis
 from firstguess.theory.tokens import block_covariances
 
 _ALIKE = 0.9  # similarity of tokens from which they are called collapsed

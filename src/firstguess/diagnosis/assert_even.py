@@ -97,7 +97,7 @@ def assert_even(
     >>> assert_even("9 x [dense(weight_var=2) > relu] > dense", blob(100, 30), width=50)
     Traceback (most recent call last):
         ...
-    firstguess.diagnosis.gate.NotEven: γ of the output is 2.99 (95 %: 2.38 to 3.81), at most 1 is allowed.
+    firstguess.diagnosis.assert_even.NotEven: γ of the output is 2.99 (95 %: 2.38 to 3.81), at most 1 is allowed.
       untrained, it puts 87 % of the inputs into one class on average (even: 50 %)
       c rises most at layer relu (activation): from 0.00 to 0.32
       what to do: fg.diagnose(model, data) names the layer and tries remedies
