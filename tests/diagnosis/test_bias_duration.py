@@ -338,7 +338,7 @@ def test_without_labels_nothing_is_said_of_learning() -> None:
     x, _ = digits(100)
     found = fg.diagnose(mlp(1, 100, nn.ReLU), x, inits=20, advice=False).lasting
     assert found is not None
-    assert "no labels" in found.words
+    assert "no class labels" in found.words
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_few_numbers_are_kept_and_that_is_said() -> None:
     found = fg.measure(model, X, inits=5)
     (said,) = [f for f in found.findings if f.kind == "kept values"]
     assert said.layer == "head.bias"
-    assert "intervals are for these values, with no error bar for others; pass the class" in said.message
+    assert "intervals hold for these values alone; pass the class" in said.message
 
 
 @pytest.mark.parametrize(
