@@ -106,11 +106,9 @@ def _checked(function: Callable[_P, _T], taken: tuple[str, ...]) -> Callable[_P,
                     f"inputs and labels of {name} as a pair", got=_THREE, hint=f"fg.{name}(model, (x, y))"
                 )
             swapped = len(plain) == 1 and any(is_module(one) for one in args[1:]) and not callable(args[0])
-            raise InvalidInput(
-                f"options of {name} by name after {', '.join(plain)}",
-                got=f"{len(args)} arguments without one",
-                hint=f"{plain[0]} first, then {named[0]}" if swapped else named[0],
-            )
+            expected = f"options of {name} by name after {', '.join(plain)}"
+            hint = f"{plain[0]} first, then {named[0]}" if swapped else named[0]
+            raise InvalidInput(expected, got=f"{len(args)} arguments without one", hint=hint)
         absent = [key for key in wanted[len(args) :] if key not in kwargs]
         if absent:
             hint = f"fg.{name}(model, x)" if plain == ["what", "data"] else f"{absent[0]}="
@@ -253,12 +251,8 @@ def check_number(value: float, name: str, kind: str, *, low: float = 0.0, strict
 def check_weights(weight_var: float, bias_var: float, kind: str) -> None:
     """Raise InvalidInput where weights and biases are all zero: nothing would be left of the data."""
     if weight_var == 0.0 == bias_var:
-        raise InvalidInput(
-            "weights or biases that are not all zero",
-            got="weight_var 0 and bias_var 0",
-            where=kind,
-            hint=f"{kind}(weight_var=2)",
-        )
+        expected = "weights or biases that are not all zero"
+        raise InvalidInput(expected, got="weight_var 0 and bias_var 0", where=kind, hint=f"{kind}(weight_var=2)")
 
 
 def check_flag(value: bool, name: str, kind: str) -> None:

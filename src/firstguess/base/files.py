@@ -68,12 +68,8 @@ def checked(path: str | Path, endings: Collection[str], *, said: str, example: s
         got = reason(error) if isinstance(error, OSError) else str(error)
         raise InvalidInput("a path to write to", got=got, where=where, hint=str(model)) from error
     if target.suffix.lower() not in endings:
-        raise InvalidInput(
-            f"a file name that ends in {said}",
-            got=repr(str(path)),
-            where=where,
-            hint=f"{target.stem or model.stem}{model.suffix}",
-        )
+        hint = f"{target.stem or model.stem}{model.suffix}"
+        raise InvalidInput(f"a file name that ends in {said}", got=repr(str(path)), where=where, hint=hint)
     if not target.parent.is_dir():
         raise InvalidInput(
             "a folder that exists", got=repr(str(target.parent)), where=where, hint=f"mkdir -p {target.parent}"

@@ -126,11 +126,9 @@ def _agreed(compute: Callable[[float], Moments], q: float) -> Moments:
         if close:
             return fine
         coarse = fine
-    raise NotConverged(
-        "an activation that is smooth between its kinks",
-        got=f"expectations that still move by more than 1e-9 (about q = {q:.3g})",
-        hint="name the points where it bends or jumps: fg.activation(fn, kinks=(0.0, 1.0))",
-    )
+    expected = "an activation that is smooth between its kinks"
+    hint = "name the points where it bends or jumps: fg.activation(fn, kinks=(0.0, 1.0))"
+    raise NotConverged(expected, got=f"expectations that still move by more than 1e-9 (about q = {q:.3g})", hint=hint)
 
 
 def expectation(
@@ -324,24 +322,17 @@ def evaluate(fn: Function, u: Array) -> Array:
     except FirstguessError:
         raise
     except (TypeError, ValueError) as error:  # math.exp(array), x if x > 0 else 0, complex results
-        raise InvalidInput(
-            "an activation that maps an array of floats to an array of floats",
-            got=f"{type(error).__name__}: {error}",
-            hint="write it with NumPy functions, e.g. lambda x: np.maximum(x, 0)",
-        ) from error
+        expected = "an activation that maps an array of floats to an array of floats"
+        hint = "write it with NumPy functions, e.g. lambda x: np.maximum(x, 0)"
+        raise InvalidInput(expected, got=f"{type(error).__name__}: {error}", hint=hint) from error
     if f.shape != u.shape:
-        raise InvalidInput(
-            "an activation that maps an array to an array of the same shape",
-            got=f"shape {f.shape} for input of shape {u.shape}",
-            hint="write it with NumPy functions, e.g. lambda x: np.maximum(x, 0)",
-        )
+        expected = "an activation that maps an array to an array of the same shape"
+        hint = "write it with NumPy functions, e.g. lambda x: np.maximum(x, 0)"
+        raise InvalidInput(expected, got=f"shape {f.shape} for input of shape {u.shape}", hint=hint)
     bad = ~np.isfinite(f)
     if bad.any():
-        raise InvalidInput(
-            "an activation that is finite everywhere",
-            got=f"{f[bad][0]} at {u[bad][0]:.6g}",
-            hint="clip its argument, or use a form that does not overflow",
-        )
+        hint = "clip its argument, or use a form that does not overflow"
+        raise InvalidInput("an activation that is finite everywhere", got=f"{f[bad][0]} at {u[bad][0]:.6g}", hint=hint)
     return f
 
 

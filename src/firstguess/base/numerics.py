@@ -54,11 +54,8 @@ def root(k: Array, share: float = 1.0, *, negative: float = 1e-3) -> Array:
     found = np.linalg.eigh(k.astype(np.float64))
     values, vectors = np.asarray(found[0], dtype=np.float64), np.asarray(found[1], dtype=np.float64)
     if values[0] < -negative * mean:
-        raise NotConverged(
-            "a covariance that is positive up to rounding",
-            got="one with clearly negative directions",
-            hint="float64 instead of float32",
-        )
+        expected = "a covariance that is positive up to rounding"
+        raise NotConverged(expected, got="one with clearly negative directions", hint="float64 instead of float32")
     vectors *= np.sqrt(np.maximum(values, 0.0))
     return vectors
 

@@ -51,12 +51,9 @@ def regroup(
     old = np.array(sorted(new_label), dtype=np.int64)
     rows = np.flatnonzero(np.isin(y, old)).astype(np.int64)
     if rows.size == 0:
-        raise InvalidInput(
-            "at least one point of the chosen classes",
-            got=f"none among {y.size} points",
-            where=where,
-            hint=f"classes that occur here: {chooser.listed(np.unique(y).tolist())}",
-        )
+        expected = "at least one point of the chosen classes"
+        hint = f"classes that occur here: {chooser.listed(np.unique(y).tolist())}"
+        raise InvalidInput(expected, got=f"none among {y.size} points", where=where, hint=hint)
     lookup = np.array([new_label[int(label)] for label in old], dtype=np.int64)
     return rows, lookup[np.searchsorted(old, y[rows])], tuple(name for name, _ in groups)
 
@@ -111,12 +108,8 @@ class _ClassChooser:
 
     def _label(self, member: int | str) -> int:
         if (found := self._find(member)) is None:
-            raise InvalidInput(
-                "the name or number of a class",
-                got=repr(member),
-                where=self._where,
-                hint=f"one of {self.listed(self._known)}; in text, 'a-b', or 'a vs b' when a name has a dash",
-            )
+            hint = f"one of {self.listed(self._known)}; in text, 'a-b', or 'a vs b' when a name has a dash"
+            raise InvalidInput("the name or number of a class", got=repr(member), where=self._where, hint=hint)
         return found
 
     def _find(self, member: int | str) -> int | None:
@@ -215,11 +208,8 @@ class Data:
             y = _labels(self.y if encoded is None else encoded[0], len(x), where=self.name)
             object.__setattr__(self, "y", y)
             if self.class_names is not None and (y.min() < 0 or y.max() >= len(self.class_names)):
-                raise InvalidInput(
-                    f"labels 0…{len(self.class_names) - 1}, one for each class name",
-                    got=f"labels from {y.min()} to {y.max()}",
-                    where=self.name,
-                )
+                expected = f"labels 0…{len(self.class_names) - 1}, one for each class name"
+                raise InvalidInput(expected, got=f"labels from {y.min()} to {y.max()}", where=self.name)
 
     @property
     def n(self) -> int:
@@ -332,12 +322,9 @@ class Data:
         if how == "none":
             return self
         if how == "channel" and len(self.shape) < 2:
-            raise InvalidInput(
-                "points with channels, (n, C, …), to standardize by channel",
-                got=f"points of shape {self.shape}",
-                where=self.name,
-                hint='"global" or "pixel"',
-            )
+            expected = "points with channels, (n, C, …), to standardize by channel"
+            hint = '"global" or "pixel"'
+            raise InvalidInput(expected, got=f"points of shape {self.shape}", where=self.name, hint=hint)
         if how == "centre":
             centre = self._pixel_moments[0].reshape(self.shape)
             return self._with(x=(self.x - centre).astype(np.float32), step="centred")
@@ -435,12 +422,8 @@ def whole_number(value: object, name: str, least: float = -math.inf, expected: s
 
 def not_finite(count: int, total: int, point: int, entry: tuple[int, ...], *, where: str) -> InvalidInput:
     """The error for NaN and Inf in data."""
-    return InvalidInput(
-        "finite numbers",
-        got=f"NaN or Inf in {count} of {total} entries, first in point {point}, entry {entry}",
-        where=where,
-        hint="drop or fill these points",
-    )
+    got = f"NaN or Inf in {count} of {total} entries, first in point {point}, entry {entry}"
+    return InvalidInput("finite numbers", got=got, where=where, hint="drop or fill these points")
 
 
 def _chunks(n: int, d: int) -> Iterator[slice]:
@@ -453,12 +436,9 @@ def _points(value: Any, *, where: str) -> FloatArray:
     if given.dtype.kind not in "fiub":
         raise InvalidInput("real numbers", got=f"an array of dtype {given.dtype}", where=where)
     if given.ndim < 2:
-        raise InvalidInput(
-            "points as an array (n, …) with at least two axes",
-            got=f"shape {given.shape}",
-            where=where,
-            hint="x[None, :] for one point, x[:, None] for points with one coordinate",
-        )
+        expected = "points as an array (n, …) with at least two axes"
+        hint = "x[None, :] for one point, x[:, None] for points with one coordinate"
+        raise InvalidInput(expected, got=f"shape {given.shape}", where=where, hint=hint)
     if given.size == 0:
         raise InvalidInput("at least one point with at least one coordinate", got=f"shape {given.shape}", where=where)
     with np.errstate(over="ignore"):  # beyond float32 becomes Inf, which is reported below
@@ -480,20 +460,12 @@ def _labels(value: Any, n: int, *, where: str) -> IntArray:
     if given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     if given.shape != (n,):
-        raise InvalidInput(
-            f"{n} labels, one per point",
-            got=f"shape {given.shape}",
-            where=where,
-            hint="one-hot labels: y.argmax(axis=1)",
-        )
+        hint = "one-hot labels: y.argmax(axis=1)"
+        raise InvalidInput(f"{n} labels, one per point", got=f"shape {given.shape}", where=where, hint=hint)
     with np.errstate(invalid="ignore"):
         y = given.astype(np.int64) if given.dtype.kind in "fiub" else None
     if y is None or not np.array_equal(y, given):
-        raise InvalidInput(
-            "whole numbers as labels",
-            got=f"an array of dtype {given.dtype}",
-            where=where,
-            hint="np.unique(y, return_inverse=True)[1] numbers them; or leave labels out: a guess needs none",
-        )
+        hint = "np.unique(y, return_inverse=True)[1] numbers them; or leave labels out: a guess needs none"
+        raise InvalidInput("whole numbers as labels", got=f"an array of dtype {given.dtype}", where=where, hint=hint)
     y.flags.writeable = False
     return y

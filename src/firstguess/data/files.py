@@ -84,12 +84,9 @@ def idx(
     images = _read(files[0], axes=3)
     labels = None if files[1] is None else _read(files[1], axes=1).astype(np.int64)
     if labels is not None and len(labels) != len(images):
-        raise InvalidInput(
-            f"a label for each of the {len(images)} images in {files[0]}",
-            got=f"{len(labels)} labels",
-            where=str(files[1]),
-            hint="get both files again, from one source",
-        )
+        expected = f"a label for each of the {len(images)} images in {files[0]}"
+        hint = "get both files again, from one source"
+        raise InvalidInput(expected, got=f"{len(labels)} labels", where=str(files[1]), hint=hint)
     name = name or f"{files[0].parent.name} {split}"
     missing = InvalidInput("a label file, to choose classes by", got="images only", where=str(files[0]))
     rows, labels, class_names, name = chosen(
@@ -128,23 +125,17 @@ def _read(path: Path, *, axes: int) -> npt.NDArray[np.uint8]:
             header = file.read(4 + 4 * axes)
             magic = bytes((0, 0, 8, axes))
             if header[:4] != magic:
-                raise InvalidInput(
-                    f"an IDX file of bytes with {axes} axes (first bytes {magic.hex()})",
-                    got=f"first bytes {header[:4].hex() or 'none: the file is empty'}",
-                    where=str(path),
-                    hint=again,
-                )
+                expected = f"an IDX file of bytes with {axes} axes (first bytes {magic.hex()})"
+                got = f"first bytes {header[:4].hex() or 'none: the file is empty'}"
+                raise InvalidInput(expected, got=got, where=str(path), hint=again)
             shape = tuple(int(size) for size in np.frombuffer(header[4:].ljust(4 * axes, b"\0"), dtype=">u4"))
             size = int(np.prod(shape, dtype=object))
             content = file.read(size + 1) if size <= limit else b""
     except (EOFError, zlib.error, OSError) as error:
         missing = isinstance(error, FileNotFoundError)
-        raise InvalidInput(
-            "an existing IDX file" if missing else "a readable IDX file",
-            got="no such file" if missing else f"{type(error).__name__}: {error}",
-            where=str(path),
-            hint="check the path" if missing else again,
-        ) from error
+        expected = "an existing IDX file" if missing else "a readable IDX file"
+        got = "no such file" if missing else f"{type(error).__name__}: {error}"
+        raise InvalidInput(expected, got=got, where=str(path), hint="check the path" if missing else again) from error
     if len(content) != size or size == 0:
         got = "more" if len(content) > size else f"{len(content)}" if size <= limit else "a file too small for that"
         raise InvalidInput(
@@ -196,12 +187,9 @@ def parquet(
     files = find_parquet(Path(path), split)
     if not files:
         present = [str(file.relative_to(path)) for file in _below(Path(path))[:10]]
-        raise InvalidInput(
-            f"parquet files of the split {split!r}",
-            got=f"only {', '.join(present)}" if present else "no parquet file",
-            where=str(path),
-            hint=f"put {split}-00000-of-00001.parquet there, or name the file itself",
-        )
+        got = f"only {', '.join(present)}" if present else "no parquet file"
+        hint = f"put {split}-00000-of-00001.parquet there, or name the file itself"
+        raise InvalidInput(f"parquet files of the split {split!r}", got=got, where=str(path), hint=hint)
     try:
         image, label, names = _columns(pq.read_schema(files[0]), label, where=str(files[0]))
         labels = None if label is None else np.concatenate([_read_labels(file, label) for file in files])
@@ -247,20 +235,14 @@ def find_parquet(path: Path, split: str) -> list[Path]:
             files.append(file)
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
-        raise InvalidInput(
-            f"the split {split!r} of one data set",
-            got=f"files in {len(folders)} directories: {', '.join(folders[:5])}",
-            where=str(path),
-            hint="name one of these directories",
-        )
+        got = f"files in {len(folders)} directories: {', '.join(folders[:5])}"
+        hint = "name one of these directories"
+        raise InvalidInput(f"the split {split!r} of one data set", got=got, where=str(path), hint=hint)
     shards = {int(match[1]) for file in files if (match := re.search(r"-of-0*(\d+)(-[0-9a-f]{16})?$", file.stem))}
     if shards and shards != {len(files)}:
-        raise InvalidInput(
-            f"all {max(shards)} shards of the split {split!r}",
-            got=f"{len(files)}: {', '.join(file.name for file in files[:5])}",
-            where=str(path),
-            hint="get the missing files, or name one file to read it alone",
-        )
+        got = f"{len(files)}: {', '.join(file.name for file in files[:5])}"
+        hint = "get the missing files, or name one file to read it alone"
+        raise InvalidInput(f"all {max(shards)} shards of the split {split!r}", got=got, where=str(path), hint=hint)
     return files
 
 
@@ -357,12 +339,9 @@ def _decode(content: Any, where: str) -> npt.NDArray[np.uint8]:
 
 def _same_size(images: list[npt.NDArray[np.uint8]], where: str) -> None:
     if images[-1].shape[:2] != images[0].shape[:2]:
-        raise InvalidInput(
-            f"images of one size ({images[0].shape[0]} × {images[0].shape[1]}, as the first)",
-            got=f"{images[-1].shape[0]} × {images[-1].shape[1]}",
-            where=where,
-            hint="resize them first, or give a DataLoader that does",
-        )
+        expected = f"images of one size ({images[0].shape[0]} × {images[0].shape[1]}, as the first)"
+        hint = "resize them first, or give a DataLoader that does"
+        raise InvalidInput(expected, got=f"{images[-1].shape[0]} × {images[-1].shape[1]}", where=where, hint=hint)
 
 
 def _stack(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
@@ -378,12 +357,8 @@ def _stack(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
 def _damaged(error: Exception, files: list[Path]) -> InvalidInput:
     where = ", ".join(str(file) for file in files)
     message = str(error).strip().splitlines()
-    return InvalidInput(
-        "a readable parquet file",
-        got=f"{type(error).__name__}: {message[0] if message else ''}",
-        where=where,
-        hint=_AGAIN,
-    )
+    got = f"{type(error).__name__}: {message[0] if message else ''}"
+    return InvalidInput("a readable parquet file", got=got, where=where, hint=_AGAIN)
 
 
 # Labelled texts as sequences of token ids: AG News, and any texts, with a vocabulary of their own words or bytes.
@@ -498,12 +473,9 @@ def ag_news(
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.reader(file):
             if len(row) != 3 or row[0] not in ("1", "2", "3", "4"):
-                raise InvalidInput(
-                    "rows of a class from 1 to 4, a title and a description",
-                    got=f"a row of {len(row)} fields",
-                    where=str(path),
-                    hint="the CSV files of AG's News Topic Classification",
-                )
+                expected = "rows of a class from 1 to 4, a title and a description"
+                hint = "the CSV files of AG's News Topic Classification"
+                raise InvalidInput(expected, got=f"a row of {len(row)} fields", where=str(path), hint=hint)
             labels.append(int(row[0]) - 1)
             texts.append(f"{row[1]} {row[2]}".replace("\\", " "))
     vocabulary = Vocabulary.of(texts, words) if words else Vocabulary()

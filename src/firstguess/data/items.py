@@ -125,12 +125,9 @@ def as_batch(item: Any, *, where: str, whole: bool = False) -> Batch:
     size = _size(inputs, where, aside)
     labels = None if labels is None else _numbered(labels, where, whole=whole)
     if labels is not None and (labels.ndim == 0 or len(labels) != size):
-        raise InvalidInput(
-            f"{size} labels, one per point",
-            got=f"labels of shape {tuple(labels.shape)}",
-            where=where,
-            hint="for several inputs and no labels: (x1, x2, None)",
-        )
+        expected = f"{size} labels, one per point"
+        hint = "for several inputs and no labels: (x1, x2, None)"
+        raise InvalidInput(expected, got=f"labels of shape {tuple(labels.shape)}", where=where, hint=hint)
     return Batch(inputs, labels, size, tuple(aside), None, _marked(tree, size))
 
 

@@ -247,14 +247,10 @@ def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: st
         raise
     except Exception as error:  # NumPy's reader of headers raises whatever Python's own parser does
         objects = "allow_pickle" in str(error)  # NumPy's own advice, which runs whatever code the file holds
-        raise InvalidInput(
-            f"a readable {path.suffix or '.npz'} file of plain arrays",
-            got="arrays of Python objects, which are not read" if objects else f"{type(error).__name__}: {error}",
-            where=str(path),
-            hint="np.savez(path, x=x.astype(np.float32), y=y.astype(str))"
-            if objects
-            else "np.savez(path, x=..., y=...)",
-        ) from error
+        expected = f"a readable {path.suffix or '.npz'} file of plain arrays"
+        got = "arrays of Python objects, which are not read" if objects else f"{type(error).__name__}: {error}"
+        hint = "np.savez(path, x=x.astype(np.float32), y=y.astype(str))" if objects else "np.savez(path, x=..., y=...)"
+        raise InvalidInput(expected, got=got, where=str(path), hint=hint) from error
     return Data(points, labels, name=path.stem + (f" {split}" if split else ""), class_names=names)
 
 
@@ -311,12 +307,9 @@ def _known(key: str, data_dir: PathLike | None, split: str, *, progress: Progres
 def _key(keys: list[str], asked: str | None, usual: tuple[str, ...], path: Path, *, required: bool) -> str | None:
     found = asked if asked is not None else next((key for key in usual if key in keys), None)
     if (asked is not None or required) and found not in keys:
-        raise InvalidInput(
-            f"an array {asked!r}" if asked is not None else f"an array named {', '.join(usual)}",
-            got=f"arrays {', '.join(keys)}" if keys else "an empty archive",
-            where=str(path),
-            hint='npz(path, x="name", y="name")',
-        )
+        expected = f"an array {asked!r}" if asked is not None else f"an array named {', '.join(usual)}"
+        got = f"arrays {', '.join(keys)}" if keys else "an empty archive"
+        raise InvalidInput(expected, got=got, where=str(path), hint='npz(path, x="name", y="name")')
     return found
 
 
@@ -332,12 +325,9 @@ def _check_memory(n: int, d: int) -> None:
     with contextlib.suppress(AttributeError, OSError, ValueError):  # not every system tells
         free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     if needs > 0.9 * free:
-        raise InvalidInput(
-            f"data that fit in memory ({in_bytes(free)})",
-            got=f"{n} points of {d} numbers: {in_bytes(needs)}",
-            where="blob",
-            hint=f"n={max(1, int(0.5 * free / (8.0 * d)))}",
-        )
+        expected = f"data that fit in memory ({in_bytes(free)})"
+        hint = f"n={max(1, int(0.5 * free / (8.0 * d)))}"
+        raise InvalidInput(expected, got=f"{n} points of {d} numbers: {in_bytes(needs)}", where="blob", hint=hint)
 
 
 def _seed_text(seed: int) -> str:

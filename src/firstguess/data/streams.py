@@ -146,11 +146,9 @@ def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iter
         return iter(cast("Iterable[Any]", obj))
     given = getattr(obj, "format", {}) if indexed and type(obj).__module__.startswith("datasets.") else None
     if given is not None and given.get("type") in (None, "python"):
-        raise InvalidInput(
-            "a Hugging Face dataset that gives tensors",
-            got="one that gives Python lists and texts",
-            hint='dataset.with_format("torch"), after its texts are tokenized',
-        )
+        expected = "a Hugging Face dataset that gives tensors"
+        hint = 'dataset.with_format("torch"), after its texts are tokenized'
+        raise InvalidInput(expected, got="one that gives Python lists and texts", hint=hint)
     if indexed:  # a torch Dataset, or one like it, such as Hugging Face's
         available = len(cast("Sized", obj))
         keep = None if points is None else min(points, available)
@@ -196,11 +194,9 @@ def _private(
                 # torch's own words for items of a wrong type, and of different shapes
                 if not collated or not any(words in str(error) for words in ("default_collate", "stack expects each")):
                     raise
-                raise InvalidInput(
-                    "a Dataset of tensors, arrays or numbers, all of one shape",
-                    got=str(error),
-                    hint="add a transform to tensors, or give a DataLoader with your collate_fn",
-                ) from error
+                expected = "a Dataset of tensors, arrays or numbers, all of one shape"
+                hint = "add a transform to tensors, or give a DataLoader with your collate_fn"
+                raise InvalidInput(expected, got=str(error), hint=hint) from error
             yield item
     finally:
         for generator, state in states:
@@ -326,12 +322,9 @@ def _parts(obj: object) -> tuple[object, object] | None:
             )
         labels = next((fields[key] for key in LABEL_KEYS if key in fields), None)
         if "attention_mask" in fields and not _numpy(fields["attention_mask"]).all():
-            raise InvalidInput(
-                "ids without an attention_mask, which one array has no place for",
-                got="a mask with zeros",
-                where="data",
-                hint="data=ids, and the id of padding in the network: embed(…, padding=0)",
-            )
+            expected = "ids without an attention_mask, which one array has no place for"
+            hint = "data=ids, and the id of padding in the network: embed(…, padding=0)"
+            raise InvalidInput(expected, got="a mask with zeros", where="data", hint=hint)
         return _numpy(fields[keys[0]]), None if labels is None else _numpy(labels)
     if isinstance(obj, (tuple, list)):
         items = cast("Sequence[object]", obj)
@@ -386,12 +379,8 @@ def _numpy(value: Any) -> np.ndarray[Any, Any]:
 def _ragged(lengths: Sequence[int]) -> InvalidInput:
     """What to say of sequences of these lengths."""
     some = ", ".join(map(str, lengths[:5])) + (", …" if len(lengths) > 5 else "")
-    return InvalidInput(
-        "points of one length",
-        got=f"lengths {some}",
-        where="data",
-        hint="fill up sequences of tokens with one id more, and name it: embed(…, padding=0)",
-    )
+    hint = "fill up sequences of tokens with one id more, and name it: embed(…, padding=0)"
+    return InvalidInput("points of one length", got=f"lengths {some}", where="data", hint=hint)
 
 
 def _joined(obj: object, points: int | None, most: int | None, seed: int) -> tuple[object, object]:

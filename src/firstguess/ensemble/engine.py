@@ -176,12 +176,9 @@ class DescriptionEngine:
         one = (4.0 if dtype == torch.float32 else 8.0) * _HELD * max(_widest(place) for place in places)
         one += _MASK * data.shape[1] ** 2 if masked and data.ndim == 2 else 0.0
         if one > memory:
-            raise NotCovered(
-                f"sequences of which one takes at most {in_bytes(memory)}",
-                got=f"{in_bytes(one)}, with {data.shape[1:]} numbers each",
-                where="measure",
-                hint=f"shorter sequences, or memory={2 * one:.0e}",
-            )
+            expected = f"sequences of which one takes at most {in_bytes(memory)}"
+            got = f"{in_bytes(one)}, with {data.shape[1:]} numbers each"
+            raise NotCovered(expected, got=got, where="measure", hint=f"shorter sequences, or memory={2 * one:.0e}")
         chunk = chunk or max(1, min(len(data), _CHUNK, int(memory / (threads * one))))
         norm = len(places) > 2 and each_token and network.layers[-2].mixes is Mix.UNITS and bool(guessed.all())
         probes = {i: k for k, i in enumerate(chosen)}

@@ -305,12 +305,9 @@ class Measurement(StoredRecord, Shown):
         """The logits of one of the first networks, (points, classes): row `member` of `guesses.fractions`."""
         if not 0 <= member < len(self.kept_logits):
             few = f"the first {len(self.kept_logits)} networks"
-            raise InvalidInput(
-                f"a network whose logits are kept: {few if self.kept_logits else 'none here'}",
-                got=f"network {member}",
-                where="logits",
-                hint="fewer points or classes" if not self.kept_logits else "logits_of(0)",
-            )
+            expected = f"a network whose logits are kept: {few if self.kept_logits else 'none here'}"
+            hint = "fewer points or classes" if not self.kept_logits else "logits_of(0)"
+            raise InvalidInput(expected, got=f"network {member}", where="logits", hint=hint)
         return Logits(self.kept_logits[member], member)
 
     def predictive_support(self, temperature: float = 1.0) -> OverInits:

@@ -48,12 +48,8 @@ def resolve(
         first = _of_tokens(sizes, vocabulary)
     elif needs_images(network.layers):
         if len(sizes) != 3:
-            raise InvalidInput(
-                "images (n, channels, height, width) for a network with convolutions",
-                got=f"points of shape {sizes}",
-                where="data",
-                hint="x.reshape(n, 1, 28, 28)",
-            )
+            expected = "images (n, channels, height, width) for a network with convolutions"
+            raise InvalidInput(expected, got=f"points of shape {sizes}", where="data", hint="x.reshape(n, 1, 28, 28)")
         first = Shape(sizes[0], PositionGrid(sizes[1:]), drawn=True)
     else:
         first = Shape(Shape(sizes[0], PositionGrid(sizes[1:])).nodes, drawn=True)
@@ -70,12 +66,9 @@ def resolve(
     if last.layer.each_token:
         check_vocabulary(network.layers, network.classes)
     elif last.after.sizes != (network.classes,):
-        raise InvalidInput(
-            f"{network.classes} outputs, one per class",
-            got=f"{last.after.sizes} after {last.name}",
-            where=last.where,
-            hint="put pools before the output layer",
-        )
+        expected = f"{network.classes} outputs, one per class"
+        hint = "put pools before the output layer"
+        raise InvalidInput(expected, got=f"{last.after.sizes} after {last.name}", where=last.where, hint=hint)
     return places
 
 
@@ -84,12 +77,9 @@ def _of_tokens(sizes: tuple[int, ...], vocabulary: int | None) -> Shape:
         return Shape(sizes[0], PositionGrid(sizes[1:]), drawn=True)
     if len(sizes) == 1:
         return Shape(vocabulary, sequence(sizes[0]), drawn=True)
-    raise InvalidInput(
-        "token ids (n, tokens) for embed, or images (n, channels, height, width) for patches",
-        got=f"points of shape {sizes}",
-        where="data",
-        hint="embed(0.02) or patches(16) as the first layer",
-    )
+    expected = "token ids (n, tokens) for embed, or images (n, channels, height, width) for patches"
+    hint = "embed(0.02) or patches(16) as the first layer"
+    raise InvalidInput(expected, got=f"points of shape {sizes}", where="data", hint=hint)
 
 
 def _head(network: Network) -> int:
@@ -97,19 +87,13 @@ def _head(network: Network) -> int:
     layers = network.layers
     head = max((i for i, layer in enumerate(layers) if layer.weighted), default=-1)
     if head < 0 or not layers[head].draws or needs_images(layers[head : head + 1]):
-        raise InvalidInput(
-            "a network whose last weights are a dense layer: its units are the classes",
-            got=f"one that ends in {text(layers[-1])}",
-            where=f"layer {len(layers)}",
-            hint="add '> dense' at the end",
-        )
+        expected = "a network whose last weights are a dense layer: its units are the classes"
+        got = f"one that ends in {text(layers[-1])}"
+        raise InvalidInput(expected, got=got, where=f"layer {len(layers)}", hint="add '> dense' at the end")
     if (given := layers[head].shape(UNKNOWN, network.classes).width) != network.classes:
-        raise InvalidInput(
-            f"an output layer of {network.classes} units, the number of classes",
-            got=given,
-            where=f"layer {head + 1} ({text(layers[head])})",
-            hint="leave its width out, or set classes",
-        )
+        expected = f"an output layer of {network.classes} units, the number of classes"
+        hint = "leave its width out, or set classes"
+        raise InvalidInput(expected, got=given, where=f"layer {head + 1} ({text(layers[head])})", hint=hint)
     return head
 
 
@@ -186,22 +170,15 @@ def check_data(x: NDArray[Any]) -> NDArray[np.float32]:
             "numbers of shape (n, d) or (n, channels, height, width)", got=got, where="data", hint="x.reshape(n, -1)"
         )
     if x.shape[0] < 2 or 0 in x.shape:
-        raise InvalidInput(
-            "at least 2 data points of at least 1 dimension",
-            got=f"shape {x.shape}",
-            where="data",
-            hint="more points: class shares are shares of a data set",
-        )
+        expected = "at least 2 data points of at least 1 dimension"
+        hint = "more points: class shares are shares of a data set"
+        raise InvalidInput(expected, got=f"shape {x.shape}", where="data", hint=hint)
     data = np.ascontiguousarray(x, dtype=np.float32)
     for first in range(0, len(data), 4096):
         finite = np.isfinite(data[first : first + 4096]).reshape(len(data[first : first + 4096]), -1).all(1)
         if not finite.all():
-            raise InvalidInput(
-                "finite data",
-                got=f"NaN or Inf in point {first + int(np.argmin(finite))}",
-                where="data",
-                hint="x[np.isfinite(x).all(axis=1)]",
-            )
+            got = f"NaN or Inf in point {first + int(np.argmin(finite))}"
+            raise InvalidInput("finite data", got=got, where="data", hint="x[np.isfinite(x).all(axis=1)]")
     return data
 
 

@@ -183,12 +183,9 @@ def _instructions(place: Place, points: int | None, *, first: bool = False, fact
             whole = Instr("over data", place, over_data=over_data)
             return [Instr("local", place, local=Local(over_data.first)), whole] if over_data.first else [whole]
         case Unbatched():
-            raise NotCovered(
-                "layers that many initializations go through at once",
-                got=place.name,
-                where=place.where,
-                hint="fg.measure(...), which takes networks of tokens one by one",
-            )
+            expected = "layers that many initializations go through at once"
+            hint = "fg.measure(...), which takes networks of tokens one by one"
+            raise NotCovered(expected, got=place.name, where=place.where, hint=hint)
         case Paths(scale):
             one, other = ([instr for p in path for instr in _instructions(p, points)] for path in place.paths)
             between = [Instr("swap", place)] if other else []
@@ -254,12 +251,9 @@ def schedule(
                     if need <= memory:
                         return Program(tuple(instructions), cuts, trial, carried, workers, trial * widest * carried)
                 trial //= 2
-    raise InvalidInput(
-        f"memory for one initialization, {need:.2g} bytes",
-        got=f"memory={memory:.2g}",
-        where="measure",
-        hint=f"memory={need * 1.1:.1g}, a smaller width, or fewer points",
-    )
+    expected = f"memory for one initialization, {need:.2g} bytes"
+    hint = f"memory={need * 1.1:.1g}, a smaller width, or fewer points"
+    raise InvalidInput(expected, got=f"memory={memory:.2g}", where="measure", hint=hint)
 
 
 def _bytes(

@@ -96,19 +96,14 @@ def _check_points(network: Network, how: Plan, n: int, held: bool) -> None:
         if own is not None:
             sizes = {rest for one in sizes for rest in (min(own, one), one % own or own)}
         if 1 in sizes:
-            raise InvalidInput(
-                f"at least 2 points in every batch, for {text(layer)}",
-                got=f"{n} points in batches of {size}" + (f", cut to {own}" if own is not None else ""),
-                where="train(batch)",
-                hint=f"another batch size, or {n - n % size} points",
-            )
+            expected = f"at least 2 points in every batch, for {text(layer)}"
+            got = f"{n} points in batches of {size}" + (f", cut to {own}" if own is not None else "")
+            hint = f"another batch size, or {n - n % size} points"
+            raise InvalidInput(expected, got=got, where="train(batch)", hint=hint)
         if held and own is not None:
-            raise NotCovered(
-                "held-out points in a network without norms over batches of their own size",
-                got=text(layer),
-                where="test",
-                hint="batchnorm without batch=: held-out points then get the training points' statistics",
-            )
+            expected = "held-out points in a network without norms over batches of their own size"
+            hint = "batchnorm without batch=: held-out points then get the training points' statistics"
+            raise NotCovered(expected, got=text(layer), where="test", hint=hint)
 
 
 def _own_functions(network: Network) -> NDArray[np.float64]:
@@ -300,12 +295,9 @@ def _all_reached(parameters: Sequence[nn.Parameter]) -> None:
     """A function that runs in NumPy lets no gradient through, and what comes before it would silently not learn."""
     missed = sum(p.grad is None for p in parameters)
     if missed:
-        raise NotCovered(
-            "activations whose derivative is known",
-            got=f"gradients that do not reach {missed} of {len(parameters)} parameters",
-            where="train",
-            hint="fg.register_activation('mine', fn, derivative=slope)",
-        )
+        got = f"gradients that do not reach {missed} of {len(parameters)} parameters"
+        hint = "fg.register_activation('mine', fn, derivative=slope)"
+        raise NotCovered("activations whose derivative is known", got=got, where="train", hint=hint)
 
 
 def gradient_norms(parameters: Iterable[nn.Parameter], members: int = 1) -> list[float]:

@@ -142,12 +142,9 @@ def mean_loss(kind: str) -> MeanLoss:
 def room_for(need: float, threads: int, memory: float) -> int:
     """How many threads memory has room for, each of which needs `need` bytes."""
     if need > memory:
-        raise InvalidInput(
-            f"memory for one network in training, {need:.2g} bytes",
-            got=f"{memory:.2g} bytes that are free",
-            where="train",
-            hint="a smaller batch, a smaller width, or fewer points",
-        )
+        expected = f"memory for one network in training, {need:.2g} bytes"
+        hint = "a smaller batch, a smaller width, or fewer points"
+        raise InvalidInput(expected, got=f"{memory:.2g} bytes that are free", where="train", hint=hint)
     return max(1, min(threads, int(memory // need)))
 
 
@@ -364,12 +361,8 @@ def _chosen(trainer: Trainer, task: TrainingTask, inits: int, start: Start) -> t
         if len(seen) >= max(_TRIES, 20 * inits) and len(kept) < len(seen) / _TRIES:
             found = np.array(seen)
             low, high = (np.nanmin(found), np.nanmax(found)) if np.isfinite(found).any() else (math.nan, math.nan)
-            raise InvalidInput(
-                f"starts that are {start}",
-                got=f"{len(kept)} of {len(seen)} drawn (their largest shares are {low:.3f} to {high:.3f})",
-                where="train(start)",
-                hint="start='any'",
-            )
+            got = f"{len(kept)} of {len(seen)} drawn (their largest shares are {low:.3f} to {high:.3f})"
+            raise InvalidInput(f"starts that are {start}", got=got, where="train(start)", hint="start='any'")
     return kept, len(seen)
 
 

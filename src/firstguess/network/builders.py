@@ -348,12 +348,8 @@ def _front(style: str, start: _Initial, width: int, patch: int, channels: int, n
 def _original(width: int, attention: Attention, hidden: int, eps: float, std: float | None) -> list[Layer]:
     """Norms after the sums; Glorot: Var W = 2/(fan-in + fan-out)."""
     if std is not None:
-        raise InvalidInput(
-            "no std for the original transformer: its weights are Glorot's",
-            got=std,
-            where="transformer",
-            hint="style='bert'",
-        )
+        expected = "no std for the original transformer: its weights are Glorot's"
+        raise InvalidInput(expected, got=std, where="transformer", hint="style='bert'")
     norm = LayerNorm(eps=eps)
     mlp = (
         Dense(2.0 * width / (width + hidden), width=hidden),
@@ -421,12 +417,9 @@ def as_network(network: Network | str, classes: int | None = None, *, where: str
         return _of_text(network.strip(), 2 if classes is None else classes, where)
     if not isinstance(network, Network):
         module, kind = is_module(network), network if isinstance(network, type) else type(network)
-        raise InvalidInput(
-            "a Network or its text",
-            got=f"{kind.__name__}, a module" if module else kind.__name__,
-            where=where,
-            hint=f"fg.{where}(fg.read(model, data).network)" if module else f"fg.{where}(fg.mlp(depth=20))",
-        )
+        got = f"{kind.__name__}, a module" if module else kind.__name__
+        hint = f"fg.{where}(fg.read(model, data).network)" if module else f"fg.{where}(fg.mlp(depth=20))"
+        raise InvalidInput("a Network or its text", got=got, where=where, hint=hint)
     return network if classes in (None, network.classes) else Network(network.layers, classes)
 
 

@@ -111,11 +111,9 @@ def _by_closed_form(layers: Sequence[Layer], q: float) -> BiasCriterion:
         signal = after
     share = _level(signal)
     if _ROUNDING < share <= room:
-        raise NotCovered(
-            "a mean that is larger than the error of sampled nodes, or an odd block",
-            got=f"{share:.2%} of the root mean square, good to {_SAMPLED:.1%}",
-            hint="weights between the layers, or the ensemble reading: fg.measure(...)",
-        )
+        expected = "a mean that is larger than the error of sampled nodes, or an odd block"
+        hint = "weights between the layers, or the ensemble reading: fg.measure(...)"
+        raise NotCovered(expected, got=f"{share:.2%} of the root mean square, good to {_SAMPLED:.1%}", hint=hint)
     yes = share > room
     return BiasCriterion(yes, made or "nodes have no mean over centred data", share * share if yes else 0.0)
 
@@ -152,12 +150,9 @@ def _by_sampled_units(layers: Sequence[Layer], q: float, error: NotCovered) -> B
     mean, own = float(pairs.mean()), float(pairs.std(ddof=1)) / math.sqrt(len(pairs))
     size = math.sqrt(float(np.mean(y * y)))
     if abs(mean) <= _SURE * own + _ROUNDING * size:
-        raise NotCovered(
-            f"{error.expected}, or a mean that sampled nodes can tell from 0",
-            got=f"{error.got}, and a mean of {mean:.2g} ± {own:.1g}",
-            where=error.where,
-            hint=error.hint,
-        )
+        expected = f"{error.expected}, or a mean that sampled nodes can tell from 0"
+        got = f"{error.got}, and a mean of {mean:.2g} ± {own:.1g}"
+        raise NotCovered(expected, got=got, where=error.where, hint=error.hint)
     share = abs(mean) / size
     reason = f"nodes have a mean over centred data: {mean:.3g} ± {own:.1g} by sampled nodes ({share:.1%} of their size)"
     return BiasCriterion(True, reason, share * share)

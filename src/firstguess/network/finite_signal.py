@@ -160,11 +160,9 @@ def series(distribution: UnitDistribution) -> ChebyshevSeries:
     terms = interpolate(rows[:, :3])
     tail = float(np.abs(terms[-3:]).max() / np.abs(terms).max())
     if tail > _TAIL:
-        raise NotCovered(
-            "an activation that is smooth on the scale of its input",
-            got=f"{distribution.phi}, whose fluctuations are known to {tail:.0e} only",
-            hint="the exact reading: fg.measure(...)",
-        )
+        got = f"{distribution.phi}, whose fluctuations are known to {tail:.0e} only"
+        hint = "the exact reading: fg.measure(...)"
+        raise NotCovered("an activation that is smooth on the scale of its input", got=got, hint=hint)
     half = np.append(4.0 * angles[: _TERMS // 2] / math.pi - 1.0, 1.0)  # at c = 0 pairs have nothing in common
     together = chebyshev.chebfit(half, np.append(rows[: _TERMS // 2, 3], 0.0), _TOGETHER)
     scale = 2.0 / math.pi

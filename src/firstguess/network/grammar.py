@@ -51,12 +51,8 @@ class _Parser:
             match = _TOKEN.match(source, position)
             if match is None:
                 bad = len(source) - len(source[position:].lstrip())
-                raise ParseError(
-                    "a layer, a number or one of [ ] ( ) > , = |",
-                    got=repr(source[bad]),
-                    where=self._place(bad),
-                    hint=_EXAMPLE,
-                )
+                expected = "a layer, a number or one of [ ] ( ) > , = |"
+                raise ParseError(expected, got=repr(source[bad]), where=self._place(bad), hint=_EXAMPLE)
             kind = match.lastgroup or ""
             self.tokens.append((kind, match.group(kind), match.start(kind)))
             position = match.end()
@@ -143,11 +139,8 @@ class _Parser:
                 self._fail(f"a branch in brackets after {name}", f"{name}[relu > dense]")
             return cls(**dict(zip(cls.brackets, paths, strict=False)), **_as_fields(cls, positional, named))
         if paths:
-            raise InvalidInput(
-                "brackets after a repetition or residual only",
-                got=f"{name}[…]",
-                hint="2 x [dense > relu] or residual[relu > dense]",
-            )
+            hint = "2 x [dense > relu] or residual[relu > dense]"
+            raise InvalidInput("brackets after a repetition or residual only", got=f"{name}[…]", hint=hint)
         if cls is not None and name != _ACTIVATION:
             return cls(**_as_fields(cls, positional, named))
         activate: Any = KINDS[_ACTIVATION]
@@ -233,11 +226,8 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
     known = [*(kind for kind in KINDS if kind != _ACTIVATION), "centered", *registry.names()]
     if name.lower() not in registry.names() and name.lower() not in registry.ALIASES:
         close = difflib.get_close_matches(name.lower()[:80], known, n=1)  # of a megabyte it would take minutes
-        raise InvalidInput(
-            "the name of a layer or an activation",
-            got=repr(name),
-            hint=close[0] if close else "one of " + ", ".join(known),
-        )
+        hint = close[0] if close else "one of " + ", ".join(known)
+        raise InvalidInput("the name of a layer or an activation", got=repr(name), hint=hint)
     if len(positional) > 1:
         raise InvalidInput("at most one argument without a name", got=len(positional), where=name, hint=f"{name}(0.1)")
     if positional:
@@ -275,12 +265,8 @@ def _as_fields(cls: Any, positional: list[Argument], named: dict[str, Argument])
     for key, value in named.items():
         if key not in known:
             close = difflib.get_close_matches(key[:80], known, n=1)
-            raise InvalidInput(
-                f"an argument that {cls.kind} has",
-                got=repr(key),
-                where=cls.kind,
-                hint=close[0] if close else ", ".join(known) or f"{cls.kind} without arguments",
-            )
+            hint = close[0] if close else ", ".join(known) or f"{cls.kind} without arguments"
+            raise InvalidInput(f"an argument that {cls.kind} has", got=repr(key), where=cls.kind, hint=hint)
         if key in given:
             raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=2)")
         given[key] = value

@@ -52,23 +52,16 @@ class Inputs:
             value = getattr(self, name)
             finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
             if not finite or (name != "mean" and value < 0.0):
-                raise InvalidInput(
-                    f"a finite {name}" + (" of at least 0" if name != "mean" else ""),
-                    got=value,
-                    where="Inputs",
-                    hint="Inputs(mean_square=0.3, variance=1.0)",
-                )
+                expected = f"a finite {name}" + (" of at least 0" if name != "mean" else "")
+                raise InvalidInput(expected, got=value, where="Inputs", hint="Inputs(mean_square=0.3, variance=1.0)")
         if self.variance == 0.0:
             raise InvalidInput(
                 "inputs that differ from each other", got="variance 0", where="Inputs", hint="Inputs(variance=1.0)"
             )
         if self.mean * self.mean > self.mean_square * (1 + 1e-9):
-            raise InvalidInput(
-                "mean² ≤ mean_square (Jensen)",
-                got=f"mean {self.mean}, mean_square {self.mean_square}",
-                where="Inputs",
-                hint=f"mean_square={self.mean * self.mean}",
-            )
+            got = f"mean {self.mean}, mean_square {self.mean_square}"
+            hint = f"mean_square={self.mean * self.mean}"
+            raise InvalidInput("mean² ≤ mean_square (Jensen)", got=got, where="Inputs", hint=hint)
 
     @classmethod
     def of_sample(cls, mean_square: float, variance: float, mean: float, *, points: int) -> Inputs:
@@ -166,18 +159,11 @@ def _normalized(frequencies: Any) -> Array:
     except (TypeError, ValueError):
         p = np.zeros(0)
     if p.ndim != 1 or np.count_nonzero(p) < 2 or not np.isfinite(p).all() or (p < 0).any():
-        raise InvalidInput(
-            "frequencies of tokens: a list of numbers from 0 on, two or more of them above 0",
-            got=elided(" ".join(repr(frequencies).split()), 40),
-            where=_WHERE,
-            hint="np.bincount(ids)",
-        )
+        expected = "frequencies of tokens: a list of numbers from 0 on, two or more of them above 0"
+        hint = "np.bincount(ids)"
+        raise InvalidInput(expected, got=elided(" ".join(repr(frequencies).split()), 40), where=_WHERE, hint=hint)
     whole = math.fsum(p)
     if abs(whole - 1) > 1e-6 and (p % 1 != 0).any():
-        raise InvalidInput(
-            "frequencies of tokens that sum to 1, or counts",
-            got=f"a sum of {whole:.6g}",
-            where=_WHERE,
-            hint="p / p.sum()",
-        )
+        expected = "frequencies of tokens that sum to 1, or counts"
+        raise InvalidInput(expected, got=f"a sum of {whole:.6g}", where=_WHERE, hint="p / p.sum()")
     return p / whole

@@ -45,12 +45,8 @@ class Network:
             )
         for layer in {type(x): x for x in self.layers}.values():
             if isinstance(layer, type) or not isinstance(layer, Layer):
-                raise InvalidInput(
-                    "a sequence of layers",
-                    got=f"{layer!r} in it",
-                    where="Network",
-                    hint="Network.parse('dense > relu > dense')",
-                )
+                hint = "Network.parse('dense > relu > dense')"
+                raise InvalidInput("a sequence of layers", got=f"{layer!r} in it", where="Network", hint=hint)
         if isinstance(self.classes, bool) or not isinstance(self.classes, Integral) or self.classes < 2:
             raise InvalidInput("at least 2 classes", got=self.classes, where="Network", hint="classes=2")
         object.__setattr__(self, "classes", int(self.classes))
@@ -95,12 +91,8 @@ class Network:
         """
         match = re.fullmatch(r"\s*(.+?)\s+(before|after)\s+(.+?)\s*", edit)
         if match is None:
-            raise InvalidInput(
-                "an edit like 'layernorm after relu'",
-                got=repr(edit),
-                where="where",
-                hint="net.where('batchnorm before relu')",
-            )
+            hint = "net.where('batchnorm before relu')"
+            raise InvalidInput("an edit like 'layernorm after relu'", got=repr(edit), where="where", hint=hint)
         (new, *rest), anchor = parse_layers(match[1]), match[3]
         if rest:
             raise InvalidInput(

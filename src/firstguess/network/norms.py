@@ -97,17 +97,12 @@ class UnitNorm(Layer):
         zero = points.q == 0.0  # with ε it stays 0: a class token that starts so
         alike = (square <= 0.0) & ~(zero & (eps > 0.0))
         if np.any(alike) and self.centre:
-            raise NotCovered(
-                "nodes that differ on every data point",
-                got=f"{int(np.sum(square <= 0.0))} points where they do not",
-                hint="a larger weight or bias variance before this layer",
-            )
+            expected = "nodes that differ on every data point"
+            hint = "a larger weight or bias variance before this layer"
+            raise NotCovered(expected, got=f"{int(np.sum(square <= 0.0))} points where they do not", hint=hint)
         if np.any(alike):
-            raise NotCovered(
-                "a signal that is not zero on any data point",
-                got="one that is",
-                hint="a bias variance above 0 before this layer",
-            )
+            hint = "a bias variance above 0 before this layer"
+            raise NotCovered("a signal that is not zero on any data point", got="one that is", hint=hint)
         mean, inverse = points.mean, 1.0 / np.sqrt(square + eps) if self.divide else np.ones_like(square)
         shifted = self.centre and bool(np.any(mean != 0.0))
 
@@ -144,11 +139,9 @@ class UnitNorm(Layer):
         level = mean.mean(axis=1, keepdims=True) if self.centre else np.zeros((q.shape[0], 1))
         variance = q.mean(axis=1, keepdims=True) - level**2
         if np.any(variance <= 1e-14 * q.mean(axis=1, keepdims=True)):
-            raise NotCovered(
-                "nodes that differ on every image",
-                got=f"{int(np.sum(variance <= 0.0))} images where they do not",
-                hint="a bias variance above 0 before this layer",
-            )
+            expected = "nodes that differ on every image"
+            hint = "a bias variance above 0 before this layer"
+            raise NotCovered(expected, got=f"{int(np.sum(variance <= 0.0))} images where they do not", hint=hint)
         inverse = 1.0 / np.sqrt(variance + self.eps) if self.divide else np.ones_like(variance)
         each = np.broadcast_to(inverse, q.shape).ravel()
         off = np.broadcast_to(level, q.shape).ravel()
@@ -263,11 +256,9 @@ def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> 
     for start in starts:
         rows = slice(start, min(start + size, n))
         if rows.stop - rows.start < 2:
-            raise NotCovered(
-                "at least 2 points in every batch",
-                got=f"a last batch of {rows.stop - rows.start}",
-                hint="a number of points that the batch size divides",
-            )
+            expected = "at least 2 points in every batch"
+            hint = "a number of points that the batch size divides"
+            raise NotCovered(expected, got=f"a last batch of {rows.stop - rows.start}", hint=hint)
         k[rows] -= k[rows].mean(axis=0)
     for start in starts:
         cols = slice(start, min(start + size, n))
@@ -282,11 +273,8 @@ def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> 
     k *= inverse[None, :]
     if t is not None:
         if batch is not None:
-            raise NotCovered(
-                "BatchNorm over the whole data set for the tangent kernel",
-                got=f"batches of {batch}",
-                hint="batchnorm without batch=",
-            )
+            expected = "BatchNorm over the whole data set for the tangent kernel"
+            raise NotCovered(expected, got=f"batches of {batch}", hint="batchnorm without batch=")
         t = _tangent(k, t, inverse)
     return t, inverse
 
@@ -299,11 +287,8 @@ def all_alike() -> NotCovered:
 def check_spread(signal: Signal) -> None:
     """Refuse a signal that is the same on all points."""
     if signal.spread == 0.0:
-        raise NotCovered(
-            "data points that differ",
-            got="a signal without variance over the data",
-            hint="a larger weight variance before this layer",
-        )
+        hint = "a larger weight variance before this layer"
+        raise NotCovered("data points that differ", got="a signal without variance over the data", hint=hint)
 
 
 def centred(k: Array) -> Array:
@@ -411,11 +396,9 @@ class BatchNormed(Distribution):
         if self.estimator == "leave_one_out":
             far, near = (float(np.max(np.abs(gaussian.evaluate(phi.rise, np.array([-x, x]))))) for x in (1e6, 1e3))
             if near > 0.0 and 2.0 * math.log(max(far, near) / near) / math.log(1e3) > self.batch - 2.5:
-                raise NotCovered(
-                    "an activation whose mean square exists: Student's t with B − 2 degrees has heavy tails",
-                    got=f"{phi} after a leave-one-out batchnorm of {self.batch}",
-                    hint="a larger batch, or estimator=usual",
-                )
+                expected = "an activation whose mean square exists: Student's t with B − 2 degrees has heavy tails"
+                hint = "a larger batch, or estimator=usual"
+                raise NotCovered(expected, got=f"{phi} after a leave-one-out batchnorm of {self.batch}", hint=hint)
         u, w = self.rule(phi.features)
         f = gaussian.evaluate(phi.rise, u)
         mean = float(np.sum(w * f))
@@ -516,11 +499,9 @@ class GroupNormed(Distribution):
             return alone
         slopes = leaky_slopes(phi)
         if slopes is None:
-            raise NotCovered(
-                "a piecewise linear activation after a groupnorm of narrow groups, or uncorrelated data points",
-                got=f"{phi} at c = {self.c:.3g}",
-                hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
-            )
+            expected = "a piecewise linear activation after a groupnorm of narrow groups, or uncorrelated data points"
+            hint = "the kernel reading: fg.predict(net, data=x), or fg.measure(...)"
+            raise NotCovered(expected, got=f"{phi} at c = {self.c:.3g}", hint=hint)
         a2, b2 = (0.5 * (slopes[1] + slopes[0])) ** 2, (0.5 * (slopes[1] - slopes[0])) ** 2
         theta, weights = cosines(self.nodes, self.c, self.one_minus_c)
         away = 2.0 * np.sin(0.5 * theta) ** 2

@@ -341,9 +341,6 @@ def _nodes(phi: Activation, root: float, least: float = 0.0) -> tuple[Array, Arr
 
 def _derivative(phi: Activation, u: Array) -> Array:
     if phi.derivative is None:
-        raise NotCovered(
-            "an activation whose derivative is known before a max-pool",
-            got=str(phi),
-            hint="pass it: fg.activation(fn, derivative=...)",
-        )
+        hint = "pass it: fg.activation(fn, derivative=...)"
+        raise NotCovered("an activation whose derivative is known before a max-pool", got=str(phi), hint=hint)
     return phi.derivative(u)

@@ -108,11 +108,8 @@ class Shape:
             return self
         if self.drawn and self.width % size:
             near = max(1, self.width // size) * size
-            raise InvalidInput(
-                f"a width that the pool of {size} divides",
-                got=self.width,
-                hint=f"width={near}, or {kind}({math.gcd(self.width, size)})",
-            )
+            hint = f"width={near}, or {kind}({math.gcd(self.width, size)})"
+            raise InvalidInput(f"a width that the pool of {size} divides", got=self.width, hint=hint)
         if size > self.width:
             raise InvalidInput(
                 f"a pool of at most {self.width} nodes, the width of its layer", got=size, hint=f"{kind}({self.width})"

@@ -135,11 +135,8 @@ class Signal:
 
     def beyond_float(self, phi: Activation) -> NotCovered:
         """The error of an activation that meets it where float64 ends."""
-        return NotCovered(
-            "a signal that float64 can hold",
-            got=f"log q = {self.log_q:.4g} entering {phi}",
-            hint="a smaller weight variance, or a norm",
-        )
+        hint = "a smaller weight variance, or a norm"
+        return NotCovered("a signal that float64 can hold", got=f"log q = {self.log_q:.4g} entering {phi}", hint=hint)
 
     def rescaled(self) -> Signal:
         """The same signal with its numbers brought into range; the scale moves to log_scale."""

@@ -73,11 +73,8 @@ def last_weights(layers: Sequence[Layer]) -> int:
 def _check_tokens(layer: Layer, before: Shape) -> None:
     """Refuse a layer that does not say what it does to tokens."""
     if before.grid is not None and before.grid.apart and not layer.by_token:
-        raise NotCovered(
-            f"a meaning on tokens of {layer.kind}",
-            got=f"a sequence of {before.grid} tokens",
-            hint="put it after pool_tokens, or use fg.measure(model, ...) on a torch module",
-        )
+        hint = "put it after pool_tokens, or use fg.measure(model, ...) on a torch module"
+        raise NotCovered(f"a meaning on tokens of {layer.kind}", got=f"a sequence of {before.grid} tokens", hint=hint)
 
 
 def shapes(
@@ -119,32 +116,22 @@ def sequence(tokens: int) -> PositionGrid:
 
 def no_output(layers: Sequence[Layer], hint: str = "add '> dense'") -> NotCovered:
     """The error of a network that does not end in random weights."""
-    return NotCovered(
-        "a network that ends in its output layer (random weights)",
-        got=f"one that ends in {text(layers[-1])}",
-        where=f"layer {len(layers)}",
-        hint=hint,
-    )
+    expected = "a network that ends in its output layer (random weights)"
+    return NotCovered(expected, got=f"one that ends in {text(layers[-1])}", where=f"layer {len(layers)}", hint=hint)
 
 
 def all_zero(layers: Sequence[Layer]) -> NotCovered:
     """The error of a network whose outputs are 0."""
-    return NotCovered(
-        "outputs that are not all zero",
-        got="a network that is 0 for every input: all classes tie",
-        where=f"layer {len(layers)}",
-        hint="a scale other than 0, or a bias_var above 0",
-    )
+    got = "a network that is 0 for every input: all classes tie"
+    hint = "a scale other than 0, or a bias_var above 0"
+    return NotCovered("outputs that are not all zero", got=got, where=f"layer {len(layers)}", hint=hint)
 
 
 def check_tokens(before: Shape, kind: str) -> None:
     """Raise InvalidInput where there is no sequence of tokens before a layer that wants one."""
     if before.grid is not None and not before.grid.apart:
-        raise InvalidInput(
-            f"tokens before {kind}",
-            got="images" if before.images else f"{before.grid}",
-            hint="embed(0.02) or patches(16) before it",
-        )
+        hint = "embed(0.02) or patches(16) before it"
+        raise InvalidInput(f"tokens before {kind}", got="images" if before.images else f"{before.grid}", hint=hint)
 
 
 def keeps_tokens(self: Layer, before: Shape, units: int | None) -> Shape:
@@ -158,11 +145,9 @@ def check_vocabulary(layers: Sequence[Layer], classes: int) -> None:
     first, last = layers[0], layers[-1]
     size: int | None = getattr(first, "vocabulary", None)
     if size != classes and (size is not None or getattr(last, "tied", False)):
-        raise InvalidInput(
-            "as many classes as the vocabulary has tokens, for a language model",
-            got=f"{classes} classes, and {'no vocabulary' if size is None else f'{size} tokens'}",
-            hint=f"embed(…, vocabulary={classes})" if size is None else f"classes={size}",
-        )
+        got = f"{classes} classes, and {'no vocabulary' if size is None else f'{size} tokens'}"
+        hint = f"embed(…, vocabulary={classes})" if size is None else f"classes={size}"
+        raise InvalidInput("as many classes as the vocabulary has tokens, for a language model", got=got, hint=hint)
 
 
 # Folds over layers of finite width: the expansion in 1/width, and a Monte Carlo sample of points.

@@ -54,12 +54,8 @@ def checked(init: object, kind: str) -> str:
         degrees = degrees_of(init)
         if degrees is not None and 0.0 < degrees < math.inf:
             return student(degrees)
-    raise InvalidInput(
-        f"init to be {', '.join(NAMES)} or student(degrees of freedom)",
-        got=init,
-        where=kind,
-        hint=f"{kind}(init=uniform), {kind}(init=student(3))",
-    )
+    hint = f"{kind}(init=uniform), {kind}(init=student(3))"
+    raise InvalidInput(f"init to be {', '.join(NAMES)} or student(degrees of freedom)", got=init, where=kind, hint=hint)
 
 
 def has_variance(init: str) -> bool:
@@ -71,11 +67,9 @@ def has_variance(init: str) -> bool:
 def covered(init: str) -> None:
     """Raise NotCovered where sums over many weights are not Gaussian."""
     if not has_variance(init):
-        raise NotCovered(
-            "weights of finite variance: sums over many of them are Gaussian then, and only then",
-            got=f"init={init}, whose variance is infinite",
-            hint="init=student(3), or the ensemble reading: fg.measure(...)",
-        )
+        expected = "weights of finite variance: sums over many of them are Gaussian then, and only then"
+        hint = "init=student(3), or the ensemble reading: fg.measure(...)"
+        raise NotCovered(expected, got=f"init={init}, whose variance is infinite", hint=hint)
 
 
 def draw_weights(

@@ -313,12 +313,10 @@ def _mapping(value: Mapping[Any, Any], of: Any) -> Any:
 def not_sent(error: Exception) -> InvalidInput:
     """The error for a function, or something that it refers to, that cannot go to another process."""
     lines = str(error).strip().splitlines()
-    return InvalidInput(
-        "a function that can be sent to another process, with all that it refers to",
-        got=f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}",
-        where="study(function)",
-        hint="make files, locks, loaders and generators inside the function",
-    )
+    expected = "a function that can be sent to another process, with all that it refers to"
+    got = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+    hint = "make files, locks, loaders and generators inside the function"
+    return InvalidInput(expected, got=got, where="study(function)", hint=hint)
 
 
 def _digest(content: bytes) -> str:

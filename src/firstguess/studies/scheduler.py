@@ -247,9 +247,6 @@ class Drive:
         try:
             write()
         except OSError as error:
-            raise InvalidInput(
-                "a store that takes results",
-                got=reason(error),
-                where=str(self._results.folder),
-                hint="make room and run again: what is done is kept",
-            ) from error
+            expected = "a store that takes results"
+            hint = "make room and run again: what is done is kept"
+            raise InvalidInput(expected, got=reason(error), where=str(self._results.folder), hint=hint) from error

@@ -141,12 +141,9 @@ def each_of(given: object) -> Iterator[Configuration]:
 
 
 def _expected(got: object) -> InvalidInput:
-    return InvalidInput(
-        "a grid, a list of dicts, or a dict of networks",
-        got=type(got).__name__,
-        where="study(configurations)",
-        hint="fg.grid(depth=[1, 5, 20])",
-    )
+    expected = "a grid, a list of dicts, or a dict of networks"
+    hint = "fg.grid(depth=[1, 5, 20])"
+    return InvalidInput(expected, got=type(got).__name__, where="study(configurations)", hint=hint)
 
 
 def _columns(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -116,12 +116,8 @@ _ONE_LENGTH = ("sequences of one length, without padding",)
 def check_no_tokens(network: Network) -> None:
     """Raise InvalidInput for a network of tokens whose sequences nobody described."""
     if needs_tokens(network.layers):
-        raise InvalidInput(
-            "sequences for a network of tokens",
-            got="none",
-            where="predict",
-            hint="inputs=fg.Tokens(length=128, coincidence=0.0075), or data=ids of shape (sequences, tokens)",
-        )
+        hint = "inputs=fg.Tokens(length=128, coincidence=0.0075), or data=ids of shape (sequences, tokens)"
+        raise InvalidInput("sequences for a network of tokens", got="none", where="predict", hint=hint)
 
 
 def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, gradients: bool = True) -> Prediction:
@@ -205,12 +201,8 @@ def predict(
     check_no_tokens(network)
     inputs = inputs or Inputs()
     if not isinstance(inputs, Inputs):
-        raise InvalidInput(
-            "inputs as fg.Inputs",
-            got=type(inputs).__name__,
-            where="predict",
-            hint="fg.Inputs(mean_square=0.3, variance=1.0)",
-        )
+        hint = "fg.Inputs(mean_square=0.3, variance=1.0)"
+        raise InvalidInput("inputs as fg.Inputs", got=type(inputs).__name__, where="predict", hint=hint)
     readings: list[LayerReading] = []
     assumptions: dict[str, None] = {}
     signal = inputs.signal()

@@ -148,12 +148,8 @@ def data_bias(x: object, *, points: int | None = None, standardize: Treatment | 
     mean, variance = _moments(rows)
     m0, v0 = float(np.square(mean).mean()), float(variance.mean())
     if v0 <= (4.0 * float(np.finfo(np.float32).eps)) ** 2 * m0:  # rounding of equal points
-        raise InvalidInput(
-            "data points that differ",
-            got=f"{data.n} copies of one point",
-            where="data_bias",
-            hint="check how the data were loaded",
-        )
+        hint = "check how the data were loaded"
+        raise InvalidInput("data points that differ", got=f"{data.n} copies of one point", where="data_bias", hint=hint)
     notes: list[str] = []
     correlation, zero = _correlation(rows)
     if zero:

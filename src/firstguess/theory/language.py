@@ -209,33 +209,24 @@ def _check_memory(positions: int, length: int, each: float) -> None:
     """Refuse positions that do not fit: `each` is the bytes of one."""
     fits = int(_MEMORY / each) // length
     if positions > max(fits, 2) * length:
-        raise NotCovered(
-            f"at most {max(fits, 2) * length} positions in all, which take {in_bytes(_MEMORY)}",
-            got=f"{positions}: {in_bytes(positions * each)}",
-            where="data",
-            hint=f"{max(fits, 2)} sequences, or fg.measure(...)",
-        )
+        expected = f"at most {max(fits, 2) * length} positions in all, which take {in_bytes(_MEMORY)}"
+        hint = f"{max(fits, 2)} sequences, or fg.measure(...)"
+        raise NotCovered(expected, got=f"{positions}: {in_bytes(positions * each)}", where="data", hint=hint)
 
 
 def _check_head(tokens: int, units: int) -> None:
     """Refuse weights of a head that do not fit, where they are drawn."""
     if 4.0 * tokens * units > _MEMORY:
-        raise NotCovered(
-            f"a head of at most {in_bytes(_MEMORY)}",
-            got=f"{tokens} tokens of {units} numbers: {in_bytes(4.0 * tokens * units)}",
-            where="predict",
-            hint="a smaller vocabulary, or more than 1536 positions: counts need no head where the token decides",
-        )
+        got = f"{tokens} tokens of {units} numbers: {in_bytes(4.0 * tokens * units)}"
+        hint = "a smaller vocabulary, or more than 1536 positions: counts need no head where the token decides"
+        raise NotCovered(f"a head of at most {in_bytes(_MEMORY)}", got=got, where="predict", hint=hint)
 
 
 def _check(network: Network) -> None:
     if not isinstance(network.layers[0], Embed):
-        raise NotCovered(
-            "embed as the first layer of a language model",
-            got=text(network.layers[0]),
-            where="layer 1",
-            hint="embed(0.02, vocabulary=2000) > … > unembed",
-        )
+        expected = "embed as the first layer of a language model"
+        hint = "embed(0.02, vocabulary=2000) > … > unembed"
+        raise NotCovered(expected, got=text(network.layers[0]), where="layer 1", hint=hint)
 
 
 def _width(layers: tuple[Layer, ...], tokens: int, width: int) -> int:
@@ -253,24 +244,18 @@ def _described(tokens: Tokens, vocabulary: int, points: int | None, seed: int, s
     rng = np.random.default_rng((seed, 0x1D5))
     if tokens.frequencies is not None:
         if len(tokens.frequencies) > free:
-            raise InvalidInput(
-                f"frequencies of at most {free} tokens, the vocabulary",
-                got=len(tokens.frequencies),
-                where="Tokens",
-                hint="np.bincount(ids, minlength=vocabulary)",
-            )
+            expected = f"frequencies of at most {free} tokens, the vocabulary"
+            hint = "np.bincount(ids, minlength=vocabulary)"
+            raise InvalidInput(expected, got=len(tokens.frequencies), where="Tokens", hint=hint)
         ids = tokens.shared + rng.choice(len(tokens.frequencies), (count, tokens.length), p=tokens.frequencies)
         kinds = int(np.count_nonzero(tokens.frequencies))
         said.append(f"{count} sequences are drawn, of {kinds} tokens with the frequencies given")
     else:
         kinds = free if tokens.chance == 0.0 else round(1.0 / tokens.chance)
         if not 1 <= kinds <= free:
-            raise InvalidInput(
-                f"a coincidence of at least 1/{free}, that of all tokens of the vocabulary",
-                got=f"{tokens.chance:.3g}",
-                where="Tokens",
-                hint=f"coincidence={1.0 / max(free, 1):.3g}",
-            )
+            expected = f"a coincidence of at least 1/{free}, that of all tokens of the vocabulary"
+            hint = f"coincidence={1.0 / max(free, 1):.3g}"
+            raise InvalidInput(expected, got=f"{tokens.chance:.3g}", where="Tokens", hint=hint)
         ids = rng.integers(tokens.shared, tokens.shared + kinds, (count, tokens.length))
         said.append(f"{count} sequences are drawn, of {kinds} tokens that are all equally frequent")
     ids[:, : tokens.shared] = np.arange(tokens.shared)
@@ -333,12 +318,8 @@ def _own_share(network: Network, stream: TokenStream, count: int, variance: floa
 
 
 def _refused(layer: Layer) -> NotCovered:
-    return NotCovered(
-        "a stream of residual blocks, norms and scales between an embedding and the head that is tied to it",
-        got=text(layer),
-        where="unembed(tied)",
-        hint="fg.measure(...), or unembed without ties",
-    )
+    expected = "a stream of residual blocks, norms and scales between an embedding and the head that is tied to it"
+    return NotCovered(expected, got=text(layer), where="unembed(tied)", hint="fg.measure(...), or unembed without ties")
 
 
 @dataclass(frozen=True)

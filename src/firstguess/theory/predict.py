@@ -97,12 +97,8 @@ def predict(
         raise _no_width("one of tokens" if needs_tokens(network.layers) else "one with convolutions")
     if needs_tokens(network.layers):
         if tangent:
-            raise NotCovered(
-                "a tangent kernel of a network of tokens",
-                got="none is known through attention",
-                where="predict",
-                hint="tangent=False",
-            )
+            expected = "a tangent kernel of a network of tokens"
+            raise NotCovered(expected, got="none is known through attention", where="predict", hint="tangent=False")
         result = token_kernel(network, x, width=fan_in, seconds=seconds, progress=progress)
         precision = "float64"
     elif needs_images(network.layers):
@@ -202,12 +198,8 @@ def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str,
     flat = x.reshape(x.shape[0], -1)
     distinct = _distinct(flat)
     if distinct == 1:
-        raise InvalidInput(
-            "data points that differ",
-            got=f"{x.shape[0]} copies of one point",
-            where="predict",
-            hint="check how the data were loaded",
-        )
+        got = f"{x.shape[0]} copies of one point"
+        raise InvalidInput("data points that differ", got=got, where="predict", hint="check how the data were loaded")
     if distinct < x.shape[0]:
         remarks.append(f"{x.shape[0] - distinct} of {x.shape[0]} points are duplicates")
     zero = int(np.sum(~flat.any(axis=1)))
@@ -250,12 +242,8 @@ def width_needed(
     checks.within(tolerance, "a tolerance between 0 and 1", "width_needed", "tolerance=0.02", high=1.0)
     given = inputs or Inputs()
     if given.dimension is not None:
-        raise InvalidInput(
-            "inputs of infinitely many dimensions, as the infinite theory has them",
-            got=f"dimension {given.dimension}",
-            where="width_needed",
-            hint="fg.Inputs()",
-        )
+        expected = "inputs of infinitely many dimensions, as the infinite theory has them"
+        raise InvalidInput(expected, got=f"dimension {given.dimension}", where="width_needed", hint="fg.Inputs()")
     infinite = closed_form.predict(network, inputs=given, classes=classes)
 
     def right(width: int) -> bool:
@@ -275,12 +263,9 @@ def width_needed(
     else:
         while not right(high := 2 * high):
             if high > _WIDEST:
-                raise NotCovered(
-                    f"a network whose layers may all be wider than {_WIDEST}",
-                    got="one that differs at any width",
-                    where="width_needed",
-                    hint="leave widths of its own out, or a larger tolerance",
-                )
+                expected = f"a network whose layers may all be wider than {_WIDEST}"
+                hint = "leave widths of its own out, or a larger tolerance"
+                raise NotCovered(expected, got="one that differs at any width", where="width_needed", hint=hint)
     low = max(high // 2, 2)
     while high - low > 1 and high > _CLOSE * low:
         middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)

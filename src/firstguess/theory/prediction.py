@@ -371,11 +371,8 @@ class Prediction(StoredRecord, Shown):
         from firstguess.theory.training.absorption import scalar_tangent
 
         if self.reading != "closed form":
-            raise NotCovered(
-                "the closed form, for i.i.d. inputs",
-                got="the kernel reading",
-                hint="fg.predict_training(net, data=(x, y))",
-            )
+            hint = "fg.predict_training(net, data=(x, y))"
+            raise NotCovered("the closed form, for i.i.d. inputs", got="the kernel reading", hint=hint)
         if "inputs" not in self.provenance:
             raise NotCovered("a tangent of vectors", got="a network of tokens", hint="a description without tokens")
         given = Inputs(**{k: v for k, v in self.provenance["inputs"].items() if k != "dimension"})

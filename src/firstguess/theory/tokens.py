@@ -151,12 +151,9 @@ def _started(
 def _vectors(network: Network, x: NDArray[Any]) -> Array:
     if x.ndim == 3:
         return np.asarray(x, dtype=np.float64)
-    raise InvalidInput(
-        "token ids (sequences, tokens) for embed, images for patches, or vectors (sequences, tokens, numbers)",
-        got=f"data of shape {x.shape} before {text(network.layers[0])}",
-        where="data",
-        hint="embed(0.02) or patches(16) as the first layer",
-    )
+    expected = "token ids (sequences, tokens) for embed, images for patches, or vectors (sequences, tokens, numbers)"
+    got = f"data of shape {x.shape} before {text(network.layers[0])}"
+    raise InvalidInput(expected, got=got, where="data", hint="embed(0.02) or patches(16) as the first layer")
 
 
 def _plan(
@@ -172,21 +169,15 @@ def _plan(
     need = 8.0 * _COPIES * rows**2
     if need > memory:
         most = int((memory / (8.0 * _COPIES)) ** 0.5)
-        raise NotCovered(
-            f"at most {most} tokens in all, whose pairs take {in_bytes(memory)}",
-            got=f"{n} sequences of {places} tokens: {in_bytes(need)}",
-            where="data",
-            hint=f"points={max(2, most // places)}" if most // places >= 2 else "shorter sequences, or fg.measure(...)",
-        )
+        expected = f"at most {most} tokens in all, whose pairs take {in_bytes(memory)}"
+        hint = f"points={max(2, most // places)}" if most // places >= 2 else "shorter sequences, or fg.measure(...)"
+        raise NotCovered(expected, got=f"{n} sequences of {places} tokens: {in_bytes(need)}", where="data", hint=hint)
     effort = sum(layer.effort() for layer in every(network.layers) if not layer.paths)
     need = _ENTRY * effort * rows**2 / 2.0
     if need > seconds:
-        raise NotCovered(
-            f"sequences that take at most {duration(seconds)}",
-            got=f"{n} sequences of {places} tokens: about {duration(need)}",
-            where="data",
-            hint=f"points={max(2, int(n * (seconds / need) ** 0.5))}, or seconds=…",
-        )
+        got = f"{n} sequences of {places} tokens: about {duration(need)}"
+        hint = f"points={max(2, int(n * (seconds / need) ** 0.5))}, or seconds=…"
+        raise NotCovered(f"sequences that take at most {duration(seconds)}", got=got, where="data", hint=hint)
     budget = Budget(n, False, memory, seconds, progress, images=max(1, min(n, _TILE // places)))
     tiles = -(-n // budget.images)
     budget.total = (1 + 2 * sum(bool(layer.paths) for layer in network.layers)) * tiles * (tiles + 1) // 2

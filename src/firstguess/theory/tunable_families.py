@@ -353,12 +353,8 @@ class VarianceFamily(Family):
         """The range in which biases have a variance of at least 0 and q is stable."""
         fine = [q for q in np.geomspace(1e-6, 1e3, 120) if self._fine(float(q))]
         if not fine:
-            raise NotCovered(
-                "an activation whose mean square is stable where gradients neither grow nor vanish",
-                got=str(self.phi),
-                where="tune",
-                hint='knob="affine"',
-            )
+            expected = "an activation whose mean square is stable where gradients neither grow nor vanish"
+            raise NotCovered(expected, got=str(self.phi), where="tune", hint='knob="affine"')
         return float(fine[0]), float(fine[-1])
 
     def _fine(self, q: float) -> bool:
@@ -467,10 +463,7 @@ def _of_tokens(network: Network, name: str | None) -> Family:
         )
     found = SharedScaleFamily(network)
     if found.network(0.0) == network:
-        raise NotCovered(
-            "positions, token types or a class token to scale",
-            got="a network in which sequences share none",
-            where="tune",
-            hint="fg.repair(model, loader, gamma=…) moves the head's bias",
-        )
+        expected = "positions, token types or a class token to scale"
+        hint = "fg.repair(model, loader, gamma=…) moves the head's bias"
+        raise NotCovered(expected, got="a network in which sequences share none", where="tune", hint=hint)
     return found

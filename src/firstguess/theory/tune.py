@@ -163,20 +163,15 @@ def tune(
     found = family.network(at)
     now = stand(predict(found, inputs=given))
     if not math.isclose(now.gamma, gamma, rel_tol=1e-6):
-        raise NotCovered(
-            f"a family in which γ changes smoothly through {gamma:.4g}",
-            got=f"{now.gamma:.4g}",
-            where="tune(gamma)",
-            hint=f"another γ between {reachable[0]:.3g} and {reachable[1]:.3g}",
-        )
+        expected = f"a family in which γ changes smoothly through {gamma:.4g}"
+        hint = f"another γ between {reachable[0]:.3g} and {reachable[1]:.3g}"
+        raise NotCovered(expected, got=f"{now.gamma:.4g}", where="tune(gamma)", hint=hint)
     free = gradients is None or isinstance(given, Tokens)
     if not free and not abs(now.gradients / wanted - 1.0) <= _OFF:
-        raise NotCovered(
-            f"a family whose gradients can change by the factor {wanted:.4g}",
-            got=f"{now.gradients:.4g} at γ = {gamma:.4g} by {family.name}",
-            where="tune",
-            hint="gradients=None takes them as they come; or another knob=",
-        )
+        expected = f"a family whose gradients can change by the factor {wanted:.4g}"
+        got = f"{now.gradients:.4g} at γ = {gamma:.4g} by {family.name}"
+        hint = "gradients=None takes them as they come; or another knob="
+        raise NotCovered(expected, got=got, where="tune", hint=hint)
     return Tuned(
         found, family.name, family.settings(at), now.gamma, now.gradients, now.nonlinearity, reachable, before, given
     )
@@ -195,12 +190,8 @@ def given_by(net: Network, data: Any, inputs: Inputs | Tokens | None, where: str
     tokens = needs_tokens(net.layers)
     if data is None:
         if inputs is None and tokens:
-            raise InvalidInput(
-                "the sequences that a network of tokens gets",
-                got="none",
-                where=where,
-                hint="data=ids, or inputs=fg.Tokens(length=128, coincidence=0.0075)",
-            )
+            hint = "data=ids, or inputs=fg.Tokens(length=128, coincidence=0.0075)"
+            raise InvalidInput("the sequences that a network of tokens gets", got="none", where=where, hint=hint)
         return inputs or Inputs()
     if not tokens:
         from firstguess.data import as_data
@@ -208,12 +199,9 @@ def given_by(net: Network, data: Any, inputs: Inputs | Tokens | None, where: str
         return Inputs.of_data(as_data(data))
     ids = np.asarray(data)
     if ids.ndim != 2 or ids.dtype.kind not in "iu" or ids.size == 0 or ids.min() < 0:
-        raise InvalidInput(
-            "token ids, (sequences, length)",
-            got=f"{ids.dtype} of shape {ids.shape}",
-            where=f"{where}(data)",
-            hint="inputs=fg.Tokens(length=197, coincidence=0.3) for patches of images",
-        )
+        expected = "token ids, (sequences, length)"
+        hint = "inputs=fg.Tokens(length=197, coincidence=0.3) for patches of images"
+        raise InvalidInput(expected, got=f"{ids.dtype} of shape {ids.shape}", where=f"{where}(data)", hint=hint)
     shared = int(np.cumprod((ids == ids[:1]).all(axis=0)).sum())  # a BOS or CLS that all begin with
     rest = ids[:, shared:]
     if not rest.size:
@@ -251,20 +239,14 @@ def _solve(family: Family, gamma: float, inputs: Inputs | Tokens) -> tuple[float
     if most < 1e-9:
         flat = family.network(low)
         kind = NotCovered if normed(flat) is None else InvalidInput
-        raise kind(
-            f"a network whose γ {family.name} can move",
-            got=f"γ = 0 wherever it stands, from 0 to 0, in {_activations(flat)}",
-            where="tune(gamma)",
-            hint="it is even already; a norm that centres after the activation keeps it so: put it before",
-        )
+        got = f"γ = 0 wherever it stands, from 0 to 0, in {_activations(flat)}"
+        hint = "it is even already; a norm that centres after the activation keeps it so: put it before"
+        raise kind(f"a network whose γ {family.name} can move", got=got, where="tune(gamma)", hint=hint)
     if not few <= gamma <= most:
         near = few if gamma < few else most
-        raise InvalidInput(
-            f"a γ that {family.name} reaches at these gradients, from {said_gamma(few)} to {said_gamma(most)}",
-            got=gamma,
-            where="tune(gamma)",
-            hint=f"gamma={near:.3g}" + (_lower(inputs) if gamma < few else ""),
-        )
+        expected = f"a γ that {family.name} reaches at these gradients, from {said_gamma(few)} to {said_gamma(most)}"
+        hint = f"gamma={near:.3g}" + (_lower(inputs) if gamma < few else "")
+        raise InvalidInput(expected, got=gamma, where="tune(gamma)", hint=hint)
 
     def off(at: float) -> float:
         return math.log(max(reached(at), 1e-300)) - math.log(gamma)
@@ -274,12 +256,9 @@ def _solve(family: Family, gamma: float, inputs: Inputs | Tokens) -> tuple[float
     try:
         root = optimize.brentq(off, low, high, xtol=1e-15, rtol=1e-14)  # type: ignore[arg-type]
     except ValueError:  # γ is not known somewhere between
-        raise NotCovered(
-            f"a family whose γ is known all the way to {gamma:.4g}",
-            got=f"{family.name} with gaps",
-            where="tune(gamma)",
-            hint=f"gamma={said_gamma(few)} to {said_gamma(most)} without them; or another knob=",
-        ) from None
+        expected = f"a family whose γ is known all the way to {gamma:.4g}"
+        hint = f"gamma={said_gamma(few)} to {said_gamma(most)} without them; or another knob="
+        raise NotCovered(expected, got=f"{family.name} with gaps", where="tune(gamma)", hint=hint) from None
     return float(cast(float, root)), (few, most)
 
 

@@ -41,11 +41,8 @@ def _sine_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Ar
 
 def _sign_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
     if slope:
-        raise NotCovered(
-            "an activation with a derivative, for the tangent kernel",
-            got="sign, through which no gradient flows",
-            hint="hardtanh or tanh",
-        )
+        expected = "an activation with a derivative, for the tangent kernel"
+        raise NotCovered(expected, got="sign, through which no gradient flows", hint="hardtanh or tanh")
     return 2.0 / math.pi * np.arcsin(np.clip(k / np.sqrt(qa * qb), -1.0, 1.0)), None
 
 

@@ -174,11 +174,9 @@ def table(phi: Activation, low: float, high: float, slope: bool = False) -> Tabl
         error = _error(made, part, 1.7 * refine)
         if error <= 2.0 * TOLERANCE:
             return made
-    raise NotConverged(
-        "an activation that is smooth between its kinks",
-        got=f"{phi}: kernels that still move by {error:.1e}",
-        hint="name the points where it bends or jumps: fg.activation(fn, kinks=(0.0, 1.0))",
-    )
+    expected = "an activation that is smooth between its kinks"
+    hint = "name the points where it bends or jumps: fg.activation(fn, kinks=(0.0, 1.0))"
+    raise NotConverged(expected, got=f"{phi}: kernels that still move by {error:.1e}", hint=hint)
 
 
 def _built(part: _Part, low: float, high: float, refine: float) -> Table:
@@ -196,11 +194,9 @@ def _built(part: _Part, low: float, high: float, refine: float) -> Table:
             n_t = math.ceil(1.3 * n_t)
         if tail_q > _TAIL:
             n_q = math.ceil(1.3 * n_q)
-    raise NotConverged(
-        "an activation whose kernel is smooth, for points of similar size",
-        got=f"{part.phi} for mean squares from {math.exp(low):.3g} to {math.exp(high):.3g}",
-        hint="inputs of more equal size (a layernorm before the activation), or fg.measure(...)",
-    )
+    got = f"{part.phi} for mean squares from {math.exp(low):.3g} to {math.exp(high):.3g}"
+    hint = "inputs of more equal size (a layernorm before the activation), or fg.measure(...)"
+    raise NotConverged("an activation whose kernel is smooth, for points of similar size", got=got, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -215,11 +211,8 @@ class _Part:
         if not self.slope:
             return self.phi.rise
         if self.phi.derivative is None:
-            raise NotCovered(
-                "an activation whose derivative is known",
-                got=str(self.phi),
-                hint="pass it: fg.activation(fn, derivative=...)",
-            )
+            hint = "pass it: fg.activation(fn, derivative=...)"
+            raise NotCovered("an activation whose derivative is known", got=str(self.phi), hint=hint)
         return self.phi.derivative
 
     @property
@@ -231,11 +224,9 @@ def _refuse_far_kinks(phi: Activation, high: float) -> None:
     reach = gaussian.REACH * math.exp(0.5 * high)
     kinks = [f.at for f in phi.features if f.width == 0.0 and 0.0 < abs(f.at) < reach]
     if kinks:
-        raise NotConverged(
-            "points of one size for an activation that bends away from 0",
-            got=f"{phi}, which bends at {', '.join(f'{k:g}' for k in kinks)}",
-            hint="a layernorm or rmsnorm before the activation, or the ensemble reading: fg.measure(...)",
-        )
+        expected = "points of one size for an activation that bends away from 0"
+        hint = "a layernorm or rmsnorm before the activation, or the ensemble reading: fg.measure(...)"
+        raise NotConverged(expected, got=f"{phi}, which bends at {', '.join(f'{k:g}' for k in kinks)}", hint=hint)
 
 
 def _angles(part: _Part, high: float, refine: float) -> int:

@@ -88,11 +88,8 @@ def activation(
         import difflib
 
         close = difflib.get_close_matches(key, [*_TABLE, *ALIASES], n=1)
-        raise InvalidInput(
-            "the name of an activation or a NumPy function",
-            got=repr(what),
-            hint=f"{close[0]!r}" if close else "one of " + ", ".join(_TABLE),
-        )
+        hint = f"{close[0]!r}" if close else "one of " + ", ".join(_TABLE)
+        raise InvalidInput("the name of an activation or a NumPy function", got=repr(what), hint=hint)
     for label, value in params.items():
         try:
             finite = math.isfinite(value)

@@ -63,12 +63,8 @@ def _keywords(phi: Activation, names: TorchNames) -> dict[str, Any]:
     params = dict(phi.params)
     for name, value in params.items():
         if abs(value) > _FLOAT32:  # torch raises its own error in the middle of a run
-            raise NotCovered(
-                "parameters that float32 can hold (up to 3e38)",
-                got=f"{name}={value:g}",
-                where=str(phi),
-                hint="a smaller one",
-            )
+            expected = "parameters that float32 can hold (up to 3e38)"
+            raise NotCovered(expected, got=f"{name}={value:g}", where=str(phi), hint="a smaller one")
     return dict(names.fixed) | {theirs: params[ours] for theirs, ours in names.arguments if ours in params}
 
 

@@ -115,11 +115,9 @@ class Activate(Layer):
             move = self._by_pair(points)
             return PairwiseMap(move.after, in_strips(move.step))
         if self.phi.centered:
-            raise NotCovered(
-                "images without positions that are 0 before a centred activation",
-                got=f"{int(dead.sum())} of them",
-                hint="a bias variance above 0, or standardized images",
-            )
+            expected = "images without positions that are 0 before a centred activation"
+            hint = "a bias variance above 0, or standardized images"
+            raise NotCovered(expected, got=f"{int(dead.sum())} of them", hint=hint)
         move = self._by_pair(replace(points, q=np.where(dead, np.median(points.q[~dead]), points.q)))
         run = in_strips(move.step)
         zero = float((self.phi.offset + self.phi.rise(np.zeros(1)))[0])
@@ -134,25 +132,17 @@ class Activate(Layer):
 
     def _by_pair(self, points: Points) -> PairwiseMap:
         if not points.gaussian:
-            raise NotCovered(
-                "a Gaussian signal before an activation",
-                got=points.what,
-                hint="put a dense layer between them, or use the ensemble reading: fg.measure(...)",
-            )
+            hint = "put a dense layer between them, or use the ensemble reading: fg.measure(...)"
+            raise NotCovered("a Gaussian signal before an activation", got=points.what, hint=hint)
         if points.level is not None or np.ptp(points.mean) > 0.0:
-            raise NotCovered(
-                "a signal with one mean for all data points before an activation",
-                got=points.what,
-                hint="a dense layer between them, or the ensemble reading: fg.measure(...)",
-            )
+            expected = "a signal with one mean for all data points before an activation"
+            hint = "a dense layer between them, or the ensemble reading: fg.measure(...)"
+            raise NotCovered(expected, got=points.what, hint=hint)
         level = float(points.mean[0])
         phi, q = (self.phi, points.q) if level == 0.0 else (shifted(self.phi, level), points.q - level**2)
         if np.any(q <= 0.0):
-            raise NotCovered(
-                "data points that are not zero",
-                got=f"{int(np.sum(q <= 0.0))} points without any signal",
-                hint="a bias variance above 0, or drop them",
-            )
+            got = f"{int(np.sum(q <= 0.0))} points without any signal"
+            raise NotCovered("data points that are not zero", got=got, hint="a bias variance above 0, or drop them")
         mean, square = means(phi, q)
         constant = centre_of(self.phi, points) if phi.centered else 0.0
         after = points.after(
@@ -335,11 +325,8 @@ class Gated(Layer):
         if before.width is None:
             return before
         if before.width % _WIDTH and (before.drawn or before.width < _WIDTH):
-            raise InvalidInput(
-                "an even width before a gate: two halves",
-                got=before.width,
-                hint=f"a width of {before.width + 1} in the dense layer before it",
-            )
+            hint = f"a width of {before.width + 1} in the dense layer before it"
+            raise InvalidInput("an even width before a gate: two halves", got=before.width, hint=hint)
         return replace(before, width=before.width // _WIDTH)
 
     def moments(self, signal: Signal) -> Signal:

@@ -97,12 +97,9 @@ class Attention(TwoWeights):
         checks.choice(self.by, _WAYS, "attention", "by", hint="by=sampled")
         if self.groups is not None and self.heads % self.groups:
             near = next(g for g in range(min(self.groups, self.heads), 0, -1) if self.heads % g == 0)
-            raise InvalidInput(
-                f"groups that divide the heads, {self.heads}",
-                got=self.groups,
-                where="attention",
-                hint=f"attention({self.heads}, groups={near})",
-            )
+            expected = f"groups that divide the heads, {self.heads}"
+            hint = f"attention({self.heads}, groups={near})"
+            raise InvalidInput(expected, got=self.groups, where="attention", hint=hint)
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)
@@ -183,11 +180,9 @@ class Attention(TwoWeights):
         alike = apart <= _ALIKE or (beta <= _ANNEALED and beta * apart <= _ALIKE)
         formula = alike and not self.rotary  # both want a common diagonal, and know no rotations
         if self.by in ("annealed", "renormalized") and not formula:
-            raise NotCovered(
-                f"tokens of one mean square, without rotations, for {self.by} attention",
-                got="rotary positions" if self.rotary else "tokens that differ in size",
-                hint="attention(…, by=sampled), or a norm before it",
-            )
+            expected = f"tokens of one mean square, without rotations, for {self.by} attention"
+            got = "rotary positions" if self.rotary else "tokens that differ in size"
+            raise NotCovered(expected, got=got, hint="attention(…, by=sampled), or a norm before it")
         if self.by != "auto":
             return self.by
         if beta <= _UNIFORM:
@@ -290,11 +285,8 @@ class TokenMix(TwoWeights):
         self._no_tangent(t)
         check_unpadded(points.real)
         if points.mean.any():
-            raise NotCovered(
-                "tokens whose mean over nodes is 0 before tokenmix",
-                got=points.what,
-                hint="a layernorm before it, or fg.measure(...)",
-            )
+            hint = "a layernorm before it, or fg.measure(...)"
+            raise NotCovered("tokens whose mean over nodes is 0 before tokenmix", got=points.what, hint=hint)
         places, n = points.grid.places, points.count
         found = self._units(split(k, points.grid), points.level)
         out_var, out_bias = self._outer

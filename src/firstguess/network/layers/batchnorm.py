@@ -88,12 +88,9 @@ class BatchNorm(Layer):
         hint = "batchnorm(batch=16, estimator=leave_one_out)"
         checks.choice(self.estimator, get_args(Estimator), "batchnorm", "estimator", hint=hint)
         if self.estimator == "leave_one_out" and (self.batch is None or self.batch < 5):
-            raise InvalidInput(
-                "a batch of at least 5 for the leave-one-out estimator (below, the variance is infinite)",
-                got="the whole data set" if self.batch is None else self.batch,
-                where="batchnorm",
-                hint=hint,
-            )
+            expected = "a batch of at least 5 for the leave-one-out estimator (below, the variance is infinite)"
+            got = "the whole data set" if self.batch is None else self.batch
+            raise InvalidInput(expected, got=got, where="batchnorm", hint=hint)
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         if before.images and self.estimator == "leave_one_out":
@@ -121,11 +118,8 @@ class BatchNorm(Layer):
 
         def run(k: Array, t: Array | None) -> Done:
             if self.estimator != "usual":
-                raise NotCovered(
-                    "Gaussian nodes (random weights before it) for the leave-one-out estimator",
-                    got=points.what,
-                    hint="a dense layer before it, or estimator=usual",
-                )
+                expected = "Gaussian nodes (random weights before it) for the leave-one-out estimator"
+                raise NotCovered(expected, got=points.what, hint="a dense layer before it, or estimator=usual")
             return self._by_formula(points, k, t)
 
         return AllPairsMap(run)
@@ -275,11 +269,9 @@ class BatchNorm(Layer):
         least = 2 if self.estimator == "usual" else 5
         rest = (points or 0) % size
         if points is not None and 0 < rest < least:
-            raise InvalidInput(
-                f"a last batch of at least {least} points",
-                got=f"{points} points in batches of {size}",
-                hint=f"{points - rest} points, or another batch size",
-            )
+            expected = f"a last batch of at least {least} points"
+            hint = f"{points - rest} points, or another batch size"
+            raise InvalidInput(expected, got=f"{points} points in batches of {size}", hint=hint)
 
     def source(self, at: SourceWriter) -> str:
         if self.batch is not None:
@@ -390,11 +382,9 @@ class BatchCenter(Layer):
 
     def _check_last(self, points: int) -> None:
         if self.batch is not None and points % self.batch == 1:
-            raise NotCovered(
-                "at least 2 points in every batch",
-                got=f"{points} points in batches of {self.batch}: a last one of 1",
-                hint="a number of points that the batch size divides",
-            )
+            expected = "at least 2 points in every batch"
+            hint = "a number of points that the batch size divides"
+            raise NotCovered(expected, got=f"{points} points in batches of {self.batch}: a last one of 1", hint=hint)
 
     def sampled_units(self, points: Points, known: bool) -> UnitMap:
         places, size = points.grid.places, self._size(points.count)

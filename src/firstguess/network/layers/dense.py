@@ -193,11 +193,8 @@ class Conv(Layer):
         if grid is not None and not before.images:
             raise InvalidInput("images before a convolution", got=f"{grid}", hint="convolutions before dense layers")
         if grid is not None and not grid.fits(self.kernel, padding=self.padding):
-            raise InvalidInput(
-                f"a kernel that fits into {grid} images",
-                got=self.kernel,
-                hint=f"conv(kernel={self.kernel}, padding={self.kernel // 2})",
-            )
+            hint = f"conv(kernel={self.kernel}, padding={self.kernel // 2})"
+            raise InvalidInput(f"a kernel that fits into {grid} images", got=self.kernel, hint=hint)
         if grid is None:
             return Shape(None, None)
         after = grid.windows(self.kernel, stride=self.stride, padding=self.padding)

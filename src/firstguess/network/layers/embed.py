@@ -75,12 +75,9 @@ class Embed(TokenLayer):
         if not np.isfinite(ids).all() or (ids != np.floor(ids)).any() or (ids < 0).any() or (ids >= 2.0**53).any():
             raise InvalidInput("token ids: whole numbers from 0 on", got="others", where="data", hint=_HINT)
         if self.vocabulary is not None and ids.max() >= self.vocabulary:
-            raise InvalidInput(
-                f"ids below the vocabulary's size, {self.vocabulary}",
-                got=int(ids.max()),
-                where="data",
-                hint=f"embed(vocabulary={int(ids.max()) + 1})",
-            )
+            expected = f"ids below the vocabulary's size, {self.vocabulary}"
+            hint = f"embed(vocabulary={int(ids.max()) + 1})"
+            raise InvalidInput(expected, got=int(ids.max()), where="data", hint=hint)
         return ids.astype(np.int64)
 
     def real_tokens(self, tokens: NDArray[Any]) -> NDArray[np.bool_] | None:
@@ -89,12 +86,9 @@ class Embed(TokenLayer):
             return None
         empty = int((~real.any(axis=1)).sum())
         if empty:
-            raise InvalidInput(
-                "sequences with at least one token that is no padding",
-                got=f"{empty} of {len(real)} that are nothing else",
-                where="data",
-                hint="leave them out",
-            )
+            expected = "sequences with at least one token that is no padding"
+            hint = "leave them out"
+            raise InvalidInput(expected, got=f"{empty} of {len(real)} that are nothing else", where="data", hint=hint)
         return real
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
@@ -161,21 +155,15 @@ class Patches(TokenLayer):
 
     def _check(self, sides: tuple[int, ...]) -> None:
         if any(side % self.size for side in sides):
-            raise InvalidInput(
-                f"images whose sides are multiples of {self.size}, the side of a patch",
-                got="×".join(map(str, sides)),
-                hint="another size, or padded images",
-            )
+            expected = f"images whose sides are multiples of {self.size}, the side of a patch"
+            raise InvalidInput(expected, got="×".join(map(str, sides)), hint="another size, or padded images")
 
     def tokens_of(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """(n, patches, numbers of a patch)."""
         if x.ndim != 4:
-            raise InvalidInput(
-                "images (n, channels, height, width) for a network of patches",
-                got=f"points of shape {x.shape[1:]}",
-                where="data",
-                hint="x.reshape(n, 1, 28, 28)",
-            )
+            expected = "images (n, channels, height, width) for a network of patches"
+            hint = "x.reshape(n, 1, 28, 28)"
+            raise InvalidInput(expected, got=f"points of shape {x.shape[1:]}", where="data", hint=hint)
         n, channels, high, wide = x.shape
         self._check((high, wide))
         cut = x.reshape(n, channels, high // self.size, self.size, wide // self.size, self.size)
@@ -184,11 +172,8 @@ class Patches(TokenLayer):
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         if points.shape.images:
-            raise NotCovered(
-                "patches as the first layer",
-                got=f"patches after {points.what}",
-                hint="fg.measure(...), or patches first",
-            )
+            hint = "fg.measure(...), or patches first"
+            raise NotCovered("patches as the first layer", got=f"patches after {points.what}", hint=hint)
         return random_sum_map(self, points, self.weight_var, self.bias_var, "patches")
 
     token_gradients = same_gradients

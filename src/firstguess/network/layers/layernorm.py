@@ -138,11 +138,8 @@ class GroupNorm(UnitNorm):
         divisor = self.each or self.groups
         if before.drawn and before.width is not None and before.width % divisor:
             what, fits = ("each" if self.each else "groups"), math.gcd(before.width, divisor)
-            raise InvalidInput(
-                f"groups that divide the {before.width} nodes (channels) before them",
-                got=divisor,
-                hint=f"groupnorm({what}={fits})",
-            )
+            expected = f"groups that divide the {before.width} nodes (channels) before them"
+            raise InvalidInput(expected, got=divisor, hint=f"groupnorm({what}={fits})")
         return before
 
     def moments(self, signal: Signal) -> Signal:
@@ -152,11 +149,9 @@ class GroupNorm(UnitNorm):
         distribution = signal.distribution
         before = distribution.before.distribution if isinstance(distribution, Activated) else distribution
         if self.each == 1 or (isinstance(before, Gaussian) and before.positions):
-            raise NotCovered(
-                "groups of at least 2 nodes without positions, for the closed form of narrow groups",
-                got="positions, of which the closed form does not know how they are correlated",
-                hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
-            )
+            expected = "groups of at least 2 nodes without positions, for the closed form of narrow groups"
+            got = "positions, of which the closed form does not know how they are correlated"
+            raise NotCovered(expected, got=got, hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)")
         if isinstance(distribution, Gaussian):
             c, apart = wide.between, wide.spread
             return Signal(0.0, *normalized(self.each, c, apart), distribution=GroupNormed(self.each, c, apart))
@@ -164,20 +159,16 @@ class GroupNorm(UnitNorm):
             # points are independent, and units of a group alike: E x = 0, whatever φ is. All of a group may be dead.
             dead = _all_alike(distribution, self.each)
             return Signal(0.0, 0.0, 1.0 - dead, distribution=Unknown("a groupnorm of a signal that is not Gaussian"))
-        raise NotCovered(
-            "Gaussian nodes, or data points without centers, before a groupnorm of narrow groups",
-            got="nodes that are not Gaussian, with centers of their own",
-            hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
-        )
+        expected = "Gaussian nodes, or data points without centers, before a groupnorm of narrow groups"
+        hint = "the kernel reading: fg.predict(net, data=x), or fg.measure(...)"
+        raise NotCovered(expected, got="nodes that are not Gaussian, with centers of their own", hint=hint)
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         if self.each is None:
             return super().covariance(points, fold)
-        raise NotCovered(
-            f"a formula for groups of {self.each}: the kernel reading samples them, after random weights",
-            got="a tangent kernel, or nodes that are not Gaussian",
-            hint="a dense layer before it and no tangent=, or fg.measure(...)",
-        )
+        expected = f"a formula for groups of {self.each}: the kernel reading samples them, after random weights"
+        hint = "a dense layer before it and no tangent=, or fg.measure(...)"
+        raise NotCovered(expected, got="a tangent kernel, or nodes that are not Gaussian", hint=hint)
 
     def sampled_units(self, points: Points, known: bool) -> UnitMap:
         each = self.each
@@ -243,11 +234,9 @@ def _all_alike(distribution: Activated, nodes: int) -> float:
         or distribution.phi.source is not None
         or any(feature.width == 0.0 for feature in distribution.phi.features)
     ):
-        raise NotCovered(
-            "a smooth activation, or one with a kink at 0, before a groupnorm of narrow groups",
-            got=f"{distribution.phi}, of which all nodes of a group may be on one flat side",
-            hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
-        )
+        expected = "a smooth activation, or one with a kink at 0, before a groupnorm of narrow groups"
+        got = f"{distribution.phi}, of which all nodes of a group may be on one flat side"
+        raise NotCovered(expected, got=got, hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)")
     return 0.0
 
 
@@ -269,19 +258,14 @@ class InstanceNorm(Layer):
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         if before.grid is not None and (not before.images or before.grid.places < 2):
-            raise InvalidInput(
-                "images of at least 2 positions before an instancenorm",
-                got=str(before.grid),
-                hint="layernorm, which is over nodes",
-            )
+            hint = "layernorm, which is over nodes"
+            raise InvalidInput("images of at least 2 positions before an instancenorm", got=str(before.grid), hint=hint)
         return before
 
     def moments(self, signal: Signal) -> Signal:
-        raise NotCovered(
-            "a closed form of instancenorm (it depends on how the positions of an image are correlated)",
-            got="a closed form, which has no positions",
-            hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
-        )
+        expected = "a closed form of instancenorm (it depends on how the positions of an image are correlated)"
+        hint = "the kernel reading: fg.predict(net, data=x), or fg.measure(...)"
+        raise NotCovered(expected, got="a closed form, which has no positions", hint=hint)
 
     def gradient(self, signal: Signal) -> float | None:
         return None
@@ -298,22 +282,17 @@ class InstanceNorm(Layer):
         """
         self.shape(points.shape, None)  # refuses what has no positions
         if not points.gaussian and points.width > 1:
-            raise NotCovered(
-                "Gaussian nodes (random weights before it) for the formula of an instancenorm",
-                got=points.what,
-                hint="a conv before it, or the ensemble reading: fg.measure(...)",
-            )
+            expected = "Gaussian nodes (random weights before it) for the formula of an instancenorm"
+            hint = "a conv before it, or the ensemble reading: fg.measure(...)"
+            raise NotCovered(expected, got=points.what, hint=hint)
         grid, places = points.grid, points.grid.places
         within = np.stack([centred(fold.within(i).copy()) for i in range(points.count)])
         trace = np.trace(within, axis1=1, axis2=2)
         full = points.q.reshape(-1, places).sum(axis=1)
         alike = trace <= 64.0 * float(np.finfo(np.float64).eps) * full
         if np.any(alike):
-            raise NotCovered(
-                "positions that differ on every image",
-                got=f"{int(alike.sum())} images whose positions are all alike",
-                hint="drop such images",
-            )
+            got = f"{int(alike.sum())} images whose positions are all alike"
+            raise NotCovered("positions that differ on every image", got=got, hint="drop such images")
         inverse = np.sqrt(places / trace)
         own = within * (inverse**2)[:, None, None]  # K_aa of the normalized channel
 

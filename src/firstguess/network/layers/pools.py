@@ -116,11 +116,9 @@ class MaxPool(UnitPool):
         before, phi = self._points_source(points)
         scale_free = phi.degree == 1
         if not (scale_free or before.common):
-            raise NotCovered(
-                "points of one size before a max-pool, or a scale-free activation",
-                got=f"{phi} on points whose variances differ",
-                hint="a layernorm or rmsnorm before the activation, or the ensemble reading",
-            )
+            expected = "points of one size before a max-pool, or a scale-free activation"
+            hint = "a layernorm or rmsnorm before the activation, or the ensemble reading"
+            raise NotCovered(expected, got=f"{phi} on points whose variances differ", hint=hint)
         unit = 1.0 if scale_free else float(before.q[0])
         root = np.sqrt(before.q / unit)
         values, slopes, mean, square = max_series(phi, self.size, unit)
@@ -129,11 +127,9 @@ class MaxPool(UnitPool):
             k, t = tile.k, tile.t
             if not points.gaussian:
                 if tile.previous is None:  # the output of an activation is not what it was made from
-                    raise NotCovered(
-                        "the covariance before the activation, for a max-pool to look after it",
-                        got=points.what,
-                        hint="the ensemble reading, fg.measure(...), or average-pooling",
-                    )
+                    expected = "the covariance before the activation, for a max-pool to look after it"
+                    hint = "the ensemble reading, fg.measure(...), or average-pooling"
+                    raise NotCovered(expected, got=points.what, hint=hint)
                 k, t = tile.previous
             scale = tile.outer(root)
             at = np.arccos(np.clip(k / (unit * scale), -1.0, 1.0)) * (2.0 / math.pi) - 1.0
@@ -160,11 +156,9 @@ class MaxPool(UnitPool):
             return points, activation("linear")
         before, phi = points.before, points.phi
         if before is None or phi is None or phi.centered or not phi.nondecreasing or phi.jumps:
-            raise NotCovered(
-                "a max-pool right after random weights or an activation that never decreases",
-                got=points.what,
-                hint="the ensemble reading, fg.measure(...), or average-pooling",
-            )
+            expected = "a max-pool right after random weights or an activation that never decreases"
+            hint = "the ensemble reading, fg.measure(...), or average-pooling"
+            raise NotCovered(expected, got=points.what, hint=hint)
         return before, phi
 
     def gradient(self, signal: Signal) -> float | None:
@@ -188,16 +182,12 @@ class MaxPool(UnitPool):
         ):
             if distribution.phi.nondecreasing and not distribution.phi.jumps:
                 return distribution.before, distribution.phi
-            raise NotCovered(
-                "an activation that never decreases before a max-pool",
-                got=str(distribution.phi),
-                hint="the ensemble reading, fg.measure(...), or average-pooling",
-            )
-        raise NotCovered(
-            "a max-pool right after random weights or an activation",
-            got=getattr(distribution, "why", "another signal"),
-            hint="the ensemble reading, fg.measure(...), or put the max-pool right after the activation",
-        )
+            expected = "an activation that never decreases before a max-pool"
+            hint = "the ensemble reading, fg.measure(...), or average-pooling"
+            raise NotCovered(expected, got=str(distribution.phi), hint=hint)
+        expected = "a max-pool right after random weights or an activation"
+        hint = "the ensemble reading, fg.measure(...), or put the max-pool right after the activation"
+        raise NotCovered(expected, got=getattr(distribution, "why", "another signal"), hint=hint)
 
     modules = ("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool2d")
     calls = ("F.max_pool2d",)

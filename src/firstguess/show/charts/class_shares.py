@@ -59,12 +59,8 @@ def _check(
     for name, one in given.items():
         if one is not None and (not isinstance(one, Prediction) or one.reading != name):
             got = f"a {one.reading} prediction" if isinstance(one, Prediction) else type(one).__name__
-            raise InvalidInput(
-                f"a {name} prediction, or None",
-                got=got,
-                where="readings_chart",
-                hint="readings_chart(fg.predict(net), fg.predict(net, data=x), fg.measure(net, x))",
-            )
+            hint = "readings_chart(fg.predict(net), fg.predict(net, data=x), fg.measure(net, x))"
+            raise InvalidInput(f"a {name} prediction, or None", got=got, where="readings_chart", hint=hint)
     last = cast("object", measurement)
     if last is not None and not isinstance(last, Measurement):
         raise InvalidInput(
@@ -73,12 +69,9 @@ def _check(
     found = {name: one for name, one in given.items() if isinstance(one, Prediction)}
     classes = {p.guesses.classes for p in found.values()} | ({measurement.classes} if measurement else set[int]())
     if len(classes) != 1:
-        raise InvalidInput(
-            "at least one reading, all with the same number of classes",
-            got="none" if not classes else f"{' and '.join(map(str, sorted(classes)))} classes",
-            where="readings_chart",
-            hint="fg.predict(net, classes=…)",
-        )
+        expected = "at least one reading, all with the same number of classes"
+        got = "none" if not classes else f"{' and '.join(map(str, sorted(classes)))} classes"
+        raise InvalidInput(expected, got=got, where="readings_chart", hint="fg.predict(net, classes=…)")
     return found
 
 

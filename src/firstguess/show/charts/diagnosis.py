@@ -46,12 +46,8 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow:
     """
     measurement = diagnosis.measurement
     if measurement is None or not measurement.layers:
-        raise InvalidInput(
-            "a diagnosis with measured layers",
-            got="none",
-            where="correlation_chart",
-            hint="a model whose outputs are finite",
-        )
+        hint = "a model whose outputs are finite"
+        raise InvalidInput("a diagnosis with measured layers", got="none", where="correlation_chart", hint=hint)
     rows, data = _rows(measurement), next((c for c in diagnosis.causes if c.kind == "data"), None)
     if data is not None:
         start: dict[str, Any] = {"name": "the data", "kind": "data", "step": 0}

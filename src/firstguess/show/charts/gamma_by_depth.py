@@ -176,20 +176,12 @@ def _named(predictions: Mapping[str, Prediction] | Sequence[Prediction]) -> dict
             repeated = sum(other == name or other.startswith(f"{name} (") for other in named)
             named[f"{name} ({repeated + 1})" if repeated else name] = p
     if not named:
-        raise InvalidInput(
-            "at least one prediction",
-            got="none",
-            where="gamma_by_depth_chart",
-            hint="gamma_by_depth_chart({'plain': fg.predict(net)})",
-        )
+        hint = "gamma_by_depth_chart({'plain': fg.predict(net)})"
+        raise InvalidInput("at least one prediction", got="none", where="gamma_by_depth_chart", hint=hint)
     for name, p in cast("dict[str, Any]", named).items():
         if not isinstance(p, Prediction):
-            raise InvalidInput(
-                "predictions",
-                got=type(p).__name__,
-                where=f"gamma_by_depth_chart, {name!r}",
-                hint="gamma_by_depth_chart({'plain': fg.predict(net)})",
-            )
+            hint = "gamma_by_depth_chart({'plain': fg.predict(net)})"
+            raise InvalidInput("predictions", got=type(p).__name__, where=f"gamma_by_depth_chart, {name!r}", hint=hint)
     return named
 
 

@@ -110,22 +110,16 @@ def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -
             "at least one distribution", got="none", where="guesses_chart", hint="guesses_chart(Guesses(1.0))"
         )
     if labels is not None and len(labels) != len(laws):
-        raise InvalidInput(
-            f"as many labels as distributions, {len(laws)}",
-            got=len(labels),
-            where="guesses_chart(labels)",
-            hint="labels=None",
-        )
+        expected = f"as many labels as distributions, {len(laws)}"
+        raise InvalidInput(expected, got=len(labels), where="guesses_chart(labels)", hint="labels=None")
     named: list[_Law] = []
     for index, law in enumerate(laws):
         guesses = law.guesses if isinstance(law, Prediction) else law
         if not isinstance(guesses, Guesses | MixedGuesses):
-            raise InvalidInput(
-                "a Guesses or a Prediction",
-                got=type(guesses).__name__,
-                where=f"guesses_chart, argument {index + 1}",
-                hint="guesses_chart(fg.predict(net))",
-            )
+            expected = "a Guesses or a Prediction"
+            got = type(guesses).__name__
+            hint = "guesses_chart(fg.predict(net))"
+            raise InvalidInput(expected, got=got, where=f"guesses_chart, argument {index + 1}", hint=hint)
         name = "drift ratio " if labels is None else f"{labels[index]}, "
         gamma = float(law.gamma[-1]) if isinstance(law, Prediction) else guesses.gamma  # as its page has it
         text = f"{name}γ = {theme.number(gamma)}"
@@ -150,12 +144,9 @@ def _even(g: Guesses | MixedGuesses) -> bool:
 def _guesses(law: Guesses | Prediction) -> Guesses | MixedGuesses:
     guesses = law.guesses if isinstance(law, Prediction) else law
     if isinstance(guesses, EmpiricalGuesses):
-        raise InvalidInput(
-            "a distribution in closed form",
-            got="a sampled one (kernel reading)",
-            where="guesses_chart",
-            hint="readings_chart(None, prediction)",
-        )
+        expected = "a distribution in closed form"
+        hint = "readings_chart(None, prediction)"
+        raise InvalidInput(expected, got="a sampled one (kernel reading)", where="guesses_chart", hint=hint)
     return guesses
 
 
@@ -295,12 +286,10 @@ def support_chart(
     `measured`: a `Measurement` of as many positions as were predicted; with other numbers it is left out.
     """
     if prediction is None or not prediction.support_steps:
-        raise InvalidInput(
-            "a prediction for a language model whose head is not tied",
-            got="none" if prediction is None else layer_text(prediction.network.layers[-1]),
-            where="support_chart",
-            hint='fg.predict(fg.transformer("llama", head="language"), data=ids)',
-        )
+        expected = "a prediction for a language model whose head is not tied"
+        got = "none" if prediction is None else layer_text(prediction.network.layers[-1])
+        hint = 'fg.predict(fg.transformer("llama", head="language"), data=ids)'
+        raise InvalidInput(expected, got=got, where="support_chart", hint=hint)
     points = prediction.guesses.points
     steps = [(name, value, 0.0) for name, value in prediction.support_steps]
     steps[-1] = (*steps[-1][:2], prediction.guesses.effective_support().error)

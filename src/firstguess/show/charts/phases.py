@@ -55,12 +55,8 @@ def phase_diagram_chart(
     elsewhere), and where c* = ½. `mark` is a network's own place, from `fg.fixed_point(…)`.
     """
     if not all(hasattr(diagram, name) for name in ("weight_vars", "bias_vars", "c", "chi", "edge")):
-        raise InvalidInput(
-            "a PhaseDiagram",
-            got=type(diagram).__name__,
-            where="phase_diagram_chart",
-            hint='phase_diagram_chart(fg.phase_diagram("tanh"))',
-        )
+        hint = 'phase_diagram_chart(fg.phase_diagram("tanh"))'
+        raise InvalidInput("a PhaseDiagram", got=type(diagram).__name__, where="phase_diagram_chart", hint=hint)
     if color not in (None, "correlation", "gradients"):
         raise InvalidInput(
             "color 'correlation' or 'gradients'", got=repr(color), where="phase_diagram_chart", hint="color=None"

@@ -168,12 +168,9 @@ def absorption_chart(
     `fg.predict_training(net, data=…, lr=…).absorption`, as points.
     """
     if not times or not all(times.values()):
-        raise InvalidInput(
-            "families of networks with their times by depth",
-            got="none",
-            where="absorption_chart",
-            hint="absorption_chart({'edge': {1: fg.predict(net).absorption(lr=1e-4)}})",
-        )
+        expected = "families of networks with their times by depth"
+        hint = "absorption_chart({'edge': {1: fg.predict(net).absorption(lr=1e-4)}})"
+        raise InvalidInput(expected, got="none", where="absorption_chart", hint=hint)
     seen = kernel or {}
     everything = [a for family in (*times.values(), *seen.values()) for a in family.values()]
     finite = [s for a in everything for s in (a.quantile(LOW), a.median, a.quantile(HIGH)) if 0 < s < math.inf]
@@ -311,12 +308,9 @@ def _spectrum(modes: Any, labels: Any) -> KernelSpectrum:
         return modes
     tangent = getattr(modes, "tangent", None)
     if tangent is None or labels is None:
-        raise InvalidInput(
-            "a kernel reading with its tangent, and labels",
-            got="no tangent" if tangent is None else "no labels",
-            where="modes_chart",
-            hint="modes_chart(fg.predict(net, data=x, tangent=True), y)",
-        )
+        got = "no tangent" if tangent is None else "no labels"
+        hint = "modes_chart(fg.predict(net, data=x, tangent=True), y)"
+        raise InvalidInput("a kernel reading with its tangent, and labels", got=got, where="modes_chart", hint=hint)
     return spectrum(tangent, np.asarray(labels))
 
 

@@ -71,12 +71,8 @@ def predict_finite(
     found, why = expanded(network, inputs, width, limit, infinite.guesses.points, infinite.layers)
     if found is None or not _holds(found, width):
         if width is None:
-            raise InvalidInput(
-                "a width, where 1/dimension alone has no expansion that holds",
-                got="width=None",
-                where="predict",
-                hint="width=1000",
-            )
+            expected = "a width, where 1/dimension alone has no expansion that holds"
+            raise InvalidInput(expected, got="width=None", where="predict", hint="width=1000")
         try:
             drawn = _sampled(network, inputs, width, limit, infinite.guesses.points, seed, progress)
             worse = found is None or found.excess < 0.0 or drawn.size.error < found.size.next_order

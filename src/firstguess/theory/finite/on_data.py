@@ -75,12 +75,9 @@ def sampled_on_data(
     flat = x.reshape(len(x), -1)
     batch = whole_batch(network)
     if batch and len(flat) > _MOST:
-        raise NotCovered(
-            f"at most {_MOST} points, where a layer looks at all of them at finite width",
-            got=len(flat),
-            where="predict(width)",
-            hint="points=2000, or fg.measure(net, x, width=…)",
-        )
+        expected = f"at most {_MOST} points, where a layer looks at all of them at finite width"
+        hint = "points=2000, or fg.measure(net, x, width=…)"
+        raise NotCovered(expected, got=len(flat), where="predict(width)", hint=hint)
     chosen = sample_size(network, width, flat.shape[1], len(flat))
     points = len(flat) if batch else min(chosen.points, len(flat))
     root = np.sqrt(np.diagonal(covariance))

@@ -307,11 +307,8 @@ def by_sampled_sums(
     None where a branch does not give Gaussian nodes. The same network and data always draw the same nodes.
     """
     if points.real is not None:
-        raise NotCovered(
-            "sequences without padding for a sum of activated nodes under an activation, whose nodes are sampled",
-            got="padding",
-            hint="sequences of one length, or fg.measure(...)",
-        )
+        expected = "sequences without padding for a sum of activated nodes under an activation, whose nodes are sampled"
+        raise NotCovered(expected, got="padding", hint="sequences of one length, or fg.measure(...)")
     images = points.count
     pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
     wanted = max(_UNITS * min(1.0, 2000.0 / k.shape[0]), 2.0 * k.shape[0]) * pools

@@ -90,11 +90,9 @@ def _check_scale(pending: Pending) -> None:
     precision, most = ("float32", 1e30) if single else ("float64", 1e300)
     largest = float(pending.last.q.max())
     if largest != 0.0 and not 1.0 / most < largest < most:
-        raise NotCovered(
-            f"mean squares from {1.0 / most:.0e} to {most:.0e}: others are lost in {precision}",
-            got="an infinite one" if not largest < np.inf else f"{largest:.1e}",
-            hint="precision='float64'" if single else "weight variances that keep the signal's size, or fewer layers",
-        )
+        expected = f"mean squares from {1.0 / most:.0e} to {most:.0e}: others are lost in {precision}"
+        hint = "precision='float64'" if single else "weight variances that keep the signal's size, or fewer layers"
+        raise NotCovered(expected, got="an infinite one" if not largest < np.inf else f"{largest:.1e}", hint=hint)
 
 
 def _sampled(pending: Pending, found: SampledUnits) -> Pending:
@@ -192,12 +190,8 @@ def image_kernel(
     """
     started = time.perf_counter()
     if x.ndim != 4:
-        raise InvalidInput(
-            "images (n, channels, height, width) for a network with convolutions",
-            got=f"points of shape {x.shape[1:]}",
-            where="data",
-            hint="x.reshape(n, 1, 28, 28)",
-        )
+        expected = "images (n, channels, height, width) for a network with convolutions"
+        raise InvalidInput(expected, got=f"points of shape {x.shape[1:]}", where="data", hint="x.reshape(n, 1, 28, 28)")
     n, channels, *sides = x.shape
     pixels = Pixels(np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64), tangent)
     shape = Shape(channels, PositionGrid(tuple(sides)))
@@ -213,12 +207,10 @@ def read_pending(network: Network, pending: Pending, budget: Budget, started: fl
     with float_range():
         pending = propagate(network.layers, pending, budget)
     if not pending.last.grid.flat:
-        raise NotCovered(
-            "a network that ends in a dense layer: its units are the classes",
-            got=f"one that ends in {text(network.layers[-1])}",
-            where=f"layer {len(network.layers)}",
-            hint="add 'pool_tokens(mean) > dense'" if pending.last.grid.apart else "add '> dense'",
-        )
+        expected = "a network that ends in a dense layer: its units are the classes"
+        got = f"one that ends in {text(network.layers[-1])}"
+        hint = "add 'pool_tokens(mean) > dense'" if pending.last.grid.apart else "add '> dense'"
+        raise NotCovered(expected, got=got, where=f"layer {len(network.layers)}", hint=hint)
     if not pending.last.q.any():
         raise all_zero(network.layers)
     with float_range():
@@ -241,9 +233,6 @@ def _check_memory(n: int, matrices: int, itemsize: int) -> None:
     needs = n * n * (itemsize * (matrices + 1) + 12.0)
     if needs > 0.9 * free:
         most = int((0.5 * free / (itemsize * (matrices + 1) + 12.0)) ** 0.5)
-        raise InvalidInput(
-            f"data whose pairs fit in memory ({in_bytes(free)})",
-            got=f"{n} points: {in_bytes(needs)}",
-            where="kernel",
-            hint=f"a random subset: points={most}",
-        )
+        expected = f"data whose pairs fit in memory ({in_bytes(free)})"
+        hint = f"a random subset: points={most}"
+        raise InvalidInput(expected, got=f"{n} points: {in_bytes(needs)}", where="kernel", hint=hint)

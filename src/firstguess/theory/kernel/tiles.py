@@ -401,12 +401,10 @@ class Budget:
         need = _COPIES * 8.0 * arrays * largest**2
         if need > self.memory:
             side = math.isqrt(math.isqrt(int(self.memory / (_COPIES * 8.0 * arrays))))
-            raise NotCovered(
-                f"images of at most {side}×{side} positions, for which a pair takes {in_bytes(self.memory)}",
-                got=f"{largest} positions: {in_bytes(need)} for one pair of images",
-                where="data",
-                hint="smaller images, a stride in the first convolution, or the ensemble reading: fg.measure(...)",
-            )
+            expected = f"images of at most {side}×{side} positions, for which a pair takes {in_bytes(self.memory)}"
+            got = f"{largest} positions: {in_bytes(need)} for one pair of images"
+            hint = "smaller images, a stride in the first convolution, or the ensemble reading: fg.measure(...)"
+            raise NotCovered(expected, got=got, where="data", hint=hint)
         each = 24.0 * copies * arrays  # bytes of a pair
         need = each * (self.n * stored) ** 2
         if need > self.memory:

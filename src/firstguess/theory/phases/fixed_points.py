@@ -157,11 +157,9 @@ def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
         note = f"the variance {'vanishes' if log_q < 0.0 else 'grows without limit'} with depth"
     at_one = math.inf if stage.mixes_points else ratio(_TINY)
     if behind.kept > 1.0 + 1e-12 and behind.added < 1e-9 * behind.kept:
-        raise NotCovered(
-            "a branch that is not negligible compared with its shortcut",
-            got=f"{stage}: the shortcut alone multiplies the variance by {behind.kept:.3g} a block",
-            hint="a shortcut without scale, or with one below 1",
-        )
+        got = f"{stage}: the shortcut alone multiplies the variance by {behind.kept:.3g} a block"
+        hint = "a shortcut without scale, or with one below 1"
+        raise NotCovered("a branch that is not negligible compared with its shortcut", got=got, hint=hint)
     if not stage.mixes_points and abs(ratio(1.0) - 1.0) < 1e-12:
         # linear there: c keeps what inputs and first layers gave it, which is nothing for a centred blob
         theta, note = math.pi / 2, (note + "; " if note else "") + "the block is linear there, so c stays as it was"
@@ -361,11 +359,8 @@ def neutrality_line(what: str | Activation | Function | RepeatedBlock, *, bias_v
         why = "c* = 1 everywhere" if at_one <= 1.0 + 1e-9 else "c* does not depend on the weight variance"
         if block.keeps_correlation(0.0):
             why = "c stays what the inputs made it"
-        raise NotCovered(
-            f"an activation with a neutrality line, unlike {block}",
-            got=f"none: {why}",
-            hint="tanh, erf, hardtanh or sin; or a norm after the activation: fg.predict",
-        )
+        hint = "tanh, erf, hardtanh or sin; or a norm after the activation: fg.predict"
+        raise NotCovered(f"an activation with a neutrality line, unlike {block}", got=f"none: {why}", hint=hint)
     found = line_at(block, bias_var, "neutrality line")
     return _no_line(block, bias_var, "neutrality line") if math.isnan(found) else found
 
@@ -390,11 +385,9 @@ def stage_crossing(stage: Stage, bias_var: float, what: str, weights: Array, val
             if what == "edge of chaos"
             else "none"
         )
-    raise NotCovered(
-        f"a weight variance with {what} for {stage} at this bias variance",
-        got=f"{got} (bias_var {bias_var:g})",
-        hint=f"fg.phase_diagram({str(stage)!r}) shows where the phases meet",
-    )
+    expected = f"a weight variance with {what} for {stage} at this bias variance"
+    hint = f"fg.phase_diagram({str(stage)!r}) shows where the phases meet"
+    raise NotCovered(expected, got=f"{got} (bias_var {bias_var:g})", hint=hint)
 
 
 def _excess(stage: Stage, weight_var: float, bias_var: float, what: str) -> float:
@@ -448,17 +441,13 @@ def line_at(block: RepeatedBlock, bias_var: float, what: str) -> float:
 def _no_line(block: RepeatedBlock, bias_var: float, what: str, jump: float | None = None) -> NoReturn:
     """Say why there is none."""
     if math.isinf(block.slope(0.0)):
-        raise NotCovered(
-            f"an activation without jumps for the {what}",
-            got=f"{block}, whose gradients are infinite at every weight variance",
-            hint="a steep but continuous version of it: hardtanh, tanh",
-        )
+        expected = f"an activation without jumps for the {what}"
+        hint = "a steep but continuous version of it: hardtanh, tanh"
+        raise NotCovered(expected, got=f"{block}, whose gradients are infinite at every weight variance", hint=hint)
     detail = f": gradients go from vanishing to exploding in a jump, at weight_var {jump:.6g}" if jump else ""
-    raise NotCovered(
-        f"a weight variance with {what} for {block} at this bias variance",
-        got=f"none at bias_var {bias_var:g}{detail}",
-        hint=f"fg.phase_diagram({'the function' if block.own else repr(str(block))}) shows where the phases meet",
-    )
+    expected = f"a weight variance with {what} for {block} at this bias variance"
+    hint = f"fg.phase_diagram({'the function' if block.own else repr(str(block))}) shows where the phases meet"
+    raise NotCovered(expected, got=f"none at bias_var {bias_var:g}{detail}", hint=hint)
 
 
 def jump_at(block: RepeatedBlock, bias_var: float, low: float = -5.0, high: float = math.log(1e3)) -> float | None:

@@ -192,11 +192,8 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
         )
     for layer in layers:
         if layer.weighted or Mix.POINTS in layer.mixes:
-            raise NotCovered(
-                "a block without weights, residual sums or BatchNorm",
-                got=layer.kind,
-                hint="fg.predict of a deep network: its gradient_growth and gamma by depth",
-            )
+            hint = "fg.predict of a deep network: its gradient_growth and gamma by depth"
+            raise NotCovered("a block without weights, residual sums or BatchNorm", got=layer.kind, hint=hint)
     return RepeatedBlock(layers)
 
 
@@ -287,11 +284,8 @@ def as_stage(what: object) -> Stage | None:
     if not any(layer.kind == "activation" for layer in inside):
         raise InvalidInput("a block with an activation", got=repr(what), hint="'residual[layernorm > dense > tanh]'")
     if any(layer.draws for layer in layers):
-        raise NotCovered(
-            "a block without weights of its own outside of residual branches: the axes are those between blocks",
-            got=what,
-            hint="leave the dense layers out: 'batchnorm > relu'",
-        )
+        expected = "a block without weights of its own outside of residual branches: the axes are those between blocks"
+        raise NotCovered(expected, got=what, hint="leave the dense layers out: 'batchnorm > relu'")
     own = any(layer.paths for layer in layers)
     stage = Stage(layers if own else (*layers, Dense()), sequence_text(layers))
     _check(stage)
@@ -308,25 +302,17 @@ def _check(stage: Stage) -> None:
                 layers, replace(after, distribution=Unknown("the sum of activated nodes in a residual stream"))
             )
     except FirstguessError as error:
-        raise NotCovered(
-            f"a block that keeps Gaussian nodes, or has weights before its first activation ({error.expected})",
-            got=f"{error.got}",
-            where=error.where,
-            hint="'residual[layernorm > dense > tanh]' or 'residual[relu > dense]'; fg.predict of a deep network",
-        ) from None
+        expected = f"a block that keeps Gaussian nodes, or has weights before its first activation ({error.expected})"
+        hint = "'residual[layernorm > dense > tanh]' or 'residual[relu > dense]'; fg.predict of a deep network"
+        raise NotCovered(expected, got=f"{error.got}", where=error.where, hint=hint) from None
     if after.mean != 0.0:
-        raise NotCovered(
-            "a block whose stream has no mean over nodes",
-            got=f"{stage}, which adds one",
-            hint="weights at the end of the branch",
-        )
+        hint = "weights at the end of the branch"
+        raise NotCovered("a block whose stream has no mean over nodes", got=f"{stage}, which adds one", hint=hint)
     totals = [stage.next(0.0, theta, 1.0, 0.1).log_q for theta in (0.5, math.pi / 2)]
     if abs(totals[0] - totals[1]) > 1e-9:
-        raise NotCovered(
-            "a block whose variance does not depend on the correlation of points",
-            got=f"{stage}, which subtracts a mean over the data and keeps the scale",
-            hint="batchnorm, or fg.predict of a deep network: its gradient_growth and gamma by depth",
-        )
+        expected = "a block whose variance does not depend on the correlation of points"
+        hint = "batchnorm, or fg.predict of a deep network: its gradient_growth and gamma by depth"
+        raise NotCovered(expected, got=f"{stage}, which subtracts a mean over the data and keeps the scale", hint=hint)
     stage.growth(0.0, 1.0, 1.0, 0.1)
 
 

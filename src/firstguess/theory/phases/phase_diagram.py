@@ -222,12 +222,8 @@ def axis(values: ArrayLike | None, default: Array, name: str, *, positive: bool)
         array = np.array([math.nan])
     low_ok = np.all(array > 0.0) if positive else np.all(array >= 0.0)
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)) or not low_ok:
-        raise InvalidInput(
-            f"{name} as finite numbers {'above' if positive else 'of at least'} 0",
-            got=values,
-            where=name,
-            hint=f"{name}=np.linspace(0.1, 4, 100)",
-        )
+        expected = f"{name} as finite numbers {'above' if positive else 'of at least'} 0"
+        raise InvalidInput(expected, got=values, where=name, hint=f"{name}=np.linspace(0.1, 4, 100)")
     return array
 
 
@@ -352,12 +348,9 @@ def _correlation(block: RepeatedBlock, log_q: Array, w: Array, tolerance: float)
         tail_q, tail_t = np.abs(coefficients[-2:]).max(), np.abs(coefficients[:, -2:]).max()
         n_q, n_t = (2 * n_q, n_t) if tail_q > tail_t else (n_q, 2 * n_t)
         if n_q * n_t > 40_000:
-            raise NotConverged(
-                f"a phase diagram within {tolerance:g}",
-                got=f"an error of {error:.1e}",
-                where=str(block),
-                hint="a smaller range of weight variances, or a larger tolerance",
-            )
+            expected = f"a phase diagram within {tolerance:g}"
+            hint = "a smaller range of weight variances, or a larger tolerance"
+            raise NotConverged(expected, got=f"an error of {error:.1e}", where=str(block), hint=hint)
     # one series in θ for every point, then bisection: R decreases with θ
     in_q = chebyshev.chebvander(2 * (log_q - low) / (high - low) - 1, n_q - 1) @ coefficients  # (points, n_t)
     inner, outer = np.zeros_like(log_q), np.full_like(log_q, math.pi / 2)

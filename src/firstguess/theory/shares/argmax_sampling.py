@@ -39,11 +39,9 @@ def factor(covariance: Array) -> tuple[Array, float]:
     found = least_jitter(lambda jitter: lower_factor(covariance, jitter), _LADDER)
     if found is not None:
         return found
-    raise NotConverged(
-        "a covariance that is positive up to rounding",
-        got="one with clearly negative directions",
-        hint="float64 instead of float32, or fewer duplicate points",
-    )
+    expected = "a covariance that is positive up to rounding"
+    hint = "float64 instead of float32, or fewer duplicate points"
+    raise NotConverged(expected, got="one with clearly negative directions", hint=hint)
 
 
 def draw_guesses(

@@ -481,12 +481,8 @@ class EmpiricalGuesses(ClassShares):
             return statistics.spread(self.fractions, seed=self.seed, level=level)
         if what in ("largest", "expected_max"):
             return statistics.means(self.largest[:, None], seed=self.seed, level=level)
-        raise InvalidInput(
-            'a summary: "std", "var", "mean", "largest" or ("prob_max_above", t)',
-            got=repr(what),
-            where="EmpiricalGuesses",
-            hint='interval("std")',
-        )
+        expected = 'a summary: "std", "var", "mean", "largest" or ("prob_max_above", t)'
+        raise InvalidInput(expected, got=repr(what), where="EmpiricalGuesses", hint='interval("std")')
 
     def _share_above(self, what: tuple[str, float]) -> float:
         if len(what) != 2 or what[0] != "prob_max_above":

@@ -205,12 +205,8 @@ class Guesses(ClassShares):
             hint = "points=1000, or points=None for infinitely many"
             points = checks.count(self.points, 1, "number of data points", "Guesses(points)", hint)
             if points > _MOST_POINTS:
-                raise InvalidInput(
-                    "at most 10¹⁵ data points",
-                    got=points,
-                    where="Guesses(points)",
-                    hint="points=None for infinitely many",
-                )
+                hint = "points=None for infinitely many"
+                raise InvalidInput("at most 10¹⁵ data points", got=points, where="Guesses(points)", hint=hint)
             object.__setattr__(self, "points", points)
 
     # -- One share -----------------------------------------------------------------------------------------------

@@ -165,12 +165,9 @@ class MixedGuesses(ClassShares):
 
     def __post_init__(self) -> None:
         if not self.gammas or len(self.gammas) != len(self.weights) or abs(sum(self.weights) - 1.0) > 1e-9:
-            raise InvalidInput(
-                "as many weights as drift ratios, of sum 1",
-                got=f"{len(self.gammas)} and {len(self.weights)}",
-                where="MixedGuesses",
-                hint="MixedGuesses((0.5, 2.0), (0.5, 0.5))",
-            )
+            got = f"{len(self.gammas)} and {len(self.weights)}"
+            hint = "MixedGuesses((0.5, 2.0), (0.5, 0.5))"
+            raise InvalidInput("as many weights as drift ratios, of sum 1", got=got, where="MixedGuesses", hint=hint)
 
     @cached_property
     def parts(self) -> tuple[Guesses | DrawnShares, ...]:

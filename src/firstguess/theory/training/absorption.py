@@ -234,12 +234,9 @@ def _prototypes(
         if Mix.POINTS in layer.mixes:
             pending = _over_data(layer, pending, budget, index)
         elif any(Mix.POINTS in inner.mixes for path in layer.paths for inner in every(path)):
-            raise NotCovered(
-                "norms over the data outside of residual blocks, for the closed form of training",
-                got=text(layer),
-                where=f"layer {index}",
-                hint="the kernel reading: fg.predict_training(net, data=(x, y))",
-            )
+            expected = "norms over the data outside of residual blocks, for the closed form of training"
+            hint = "the kernel reading: fg.predict_training(net, data=(x, y))"
+            raise NotCovered(expected, got=text(layer), where=f"layer {index}", hint=hint)
         else:
             pending = propagate([layer], pending, budget)
     k, t = all_pairs(pending, budget)
@@ -253,12 +250,8 @@ def _over_data(layer: Layer, pending: Pending, budget: Budget, index: int) -> Pe
     A batchcenter does not divide: the factor is what the layer does to the spread over data.
     """
     if getattr(layer, "batch", None) is not None:
-        raise NotCovered(
-            f"a {layer.kind} over the whole data set, for training",
-            got=text(layer),
-            where=f"layer {index}",
-            hint=f"{layer.kind} without batch=",
-        )
+        expected = f"a {layer.kind} over the whole data set, for training"
+        raise NotCovered(expected, got=text(layer), where=f"layer {index}", hint=f"{layer.kind} without batch=")
     before = pending.last
     k, t = all_pairs(pending, budget)
     assert t is not None
@@ -327,12 +320,9 @@ def _discrete(rate: float, classes: int, kappa: float) -> float:
     """The factor by which steps of descent are fewer than the flow's time: −ln(1 − ρ)/ρ, ρ = ηλ_b/Mκ."""
     rho = 1.0 / overshoot_rate(rate, classes, kappa)  # of a learning rate of 1
     if rho >= 1.0:
-        raise InvalidInput(
-            "a learning rate at which the bias does not overshoot",
-            got=f"ηλ = {rate:.3g}",
-            where="absorption(lr)",
-            hint=f"lr below {1.0 / rho:.3g} of it",
-        )
+        expected = "a learning rate at which the bias does not overshoot"
+        hint = f"lr below {1.0 / rho:.3g} of it"
+        raise InvalidInput(expected, got=f"ηλ = {rate:.3g}", where="absorption(lr)", hint=hint)
     return -math.log1p(-rho) / rho if rho > 0.0 else 1.0  # 0: a network without a bias mode, and without a bias
 
 

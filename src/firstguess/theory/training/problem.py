@@ -228,12 +228,9 @@ def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> fl
 def _no_mixing(network: Network) -> None:
     for layer in every(network.layers):
         if Mix.POINTS in layer.mixes:
-            raise NotCovered(
-                "held-out points in a network without norms over the data",
-                got=text(layer),
-                where="test",
-                hint="leave test= out: what a BatchNorm does to held-out points depends on its running statistics",
-            )
+            expected = "held-out points in a network without norms over the data"
+            hint = "leave test= out: what a BatchNorm does to held-out points depends on its running statistics"
+            raise NotCovered(expected, got=text(layer), where="test", hint=hint)
 
 
 def _scale_free(network: Network) -> None:
@@ -243,12 +240,8 @@ def _scale_free(network: Network) -> None:
             (layer.draws and not getattr(layer, "bias_var", 0.0)) or layer.leaky_slopes is not None or layer.pools > 1
         )
         if not free and layer.multiplier is None:
-            raise NotCovered(
-                "a scale-free network without biases (ReLU and similar ones, pools), for weight decay",
-                got=text(layer),
-                where="weight_decay",
-                hint="weight_decay=0",
-            )
+            expected = "a scale-free network without biases (ReLU and similar ones, pools), for weight decay"
+            raise NotCovered(expected, got=text(layer), where="weight_decay", hint="weight_decay=0")
 
 
 def check_memory(points: int, draws: int, network: Network, options: Options, memory: float) -> None:
@@ -265,12 +258,9 @@ def check_memory(points: int, draws: int, network: Network, options: Options, me
     needs = pairs * points**2 + each * points
     if needs > memory:
         most = int((math.sqrt(each**2 + 4.0 * pairs * memory) - each) / (2.0 * pairs))
-        raise InvalidInput(
-            f"data whose pairs fit in {in_bytes(memory)}",
-            got=f"{points} points: {in_bytes(needs)}",
-            where="predict_training",
-            hint=f"a random subset of {most} points, or memory={needs:.1g}",
-        )
+        expected = f"data whose pairs fit in {in_bytes(memory)}"
+        hint = f"a random subset of {most} points, or memory={needs:.1g}"
+        raise InvalidInput(expected, got=f"{points} points: {in_bytes(needs)}", where="predict_training", hint=hint)
 
 
 # -- Kernels ----------------------------------------------------------------------------------------------------------
@@ -321,9 +311,6 @@ def _check_rate(options: Options, modes: Modes, overshoot: float) -> None:
     limit = 2.0 * overshoot if options.loss == "cross-entropy" else 2.0 / modes.largest
     if rate >= limit:
         what = "the bias swings for ever" if options.loss == "cross-entropy" else "training diverges"
-        raise InvalidInput(
-            f"a learning rate below {limit:.3g}, from which on {what}",
-            got=f"{rate:.3g}" + (f" at step {step}" if step else ""),
-            where="lr",
-            hint=f"lr={limit / 4:.2g}",
-        )
+        expected = f"a learning rate below {limit:.3g}, from which on {what}"
+        hint = f"lr={limit / 4:.2g}"
+        raise InvalidInput(expected, got=f"{rate:.3g}" + (f" at step {step}" if step else ""), where="lr", hint=hint)
