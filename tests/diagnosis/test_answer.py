@@ -298,6 +298,23 @@ def test_a_head_bias_is_to_be_fixed() -> None:
     assert quickly(model, digits(), inits=8).answer is Answer.FIX
 
 
+def test_copies_that_all_start_in_one_class_are_compared_class_by_class() -> None:
+    """A bias of the head that every copy keeps: starts do not differ, and the bias lasts all the same until the
+    accuracies of classes no longer follow the first ones. And where it is known how long, nothing says why not."""
+    x, y = digits()
+    model = mlp(2)
+    with torch.no_grad():
+        cast(nn.Linear, model[-1]).bias[3] = 2.0
+    d = quickly(model, (x, y), inits=8, batch_size=600)
+    seen = d.rehearsal
+    assert seen is not None
+    assert seen.accuracy[0] == pytest.approx(0.1)
+    assert 1.0 < d.duration.seen < seen.last
+    assert d.duration.why == ""
+    tied = replace(LEARNS, steps=math.nan, left=(math.nan,) * 3)
+    assert made(seen=tied, lasting=None).duration.why == "all classes tie at the start of each copy"
+
+
 def test_pixels_from_0_to_255_are_to_be_fixed() -> None:
     x, y = digits()
     pixels = ((x - x.min()) / (x.max() - x.min()) * 255).round()

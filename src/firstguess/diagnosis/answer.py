@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -195,16 +195,19 @@ def duration_of(d: Diagnosed) -> Duration:
         why = seen.why
     elif lasts is not None and not lasts.known:
         why = lasts.why.removeprefix("not predicted: ")
-    return Duration(
+    found = Duration(
         _predicted(lasts),
         math.nan if seen is None or not seen.known or seen.diverged == seen.inits else seen.steps,
         max(seen.last if seen is not None else 0, _looked(lasts) if seen is None or not seen.known else 0),
         d.run,
         seen.how if seen is not None else "",
-        why or "the starts of copies do not differ",
+        why,
         math.nan if seen is None else seen.low,
         math.nan if seen is None else seen.high,
     )
+    if math.isnan(found.steps):
+        return replace(found, why=why or "all classes tie at the start of each copy")
+    return replace(found, why="") if math.isfinite(found.steps) else found
 
 
 def _left_out(findings: Sequence[Finding]) -> str:

@@ -344,6 +344,8 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
     by_class = np.stack([t.accuracy.groups[c][fine] for c in np.flatnonzero(counts).tolist()])  # (class, copy, step)
     balanced, loss = by_class.mean(axis=0), t.loss.draws[fine]
     left = left_of(by_class, within=by_class.shape[1] < FEWEST)
+    if np.isnan(left[0]):  # all copies start alike, with a head's bias that every initialization keeps
+        left = left_of(by_class, within=True)
     low, high = likely_steps(t.steps, by_class)
     return replace(
         found,
@@ -351,7 +353,7 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
         largest=tuple(t.largest.draws[fine].mean(axis=0).tolist()),
         accuracy=tuple(balanced.mean(axis=0).tolist()),
         loss=tuple(loss.mean(axis=0).tolist()),
-        steps=settled(t.steps, left, LEFT),
+        steps=math.nan if np.isnan(left[0]) else settled(t.steps, left, LEFT),
         low=low,
         high=high,
         learns=_better(balanced[:, -1], _guessing(by_class[:, :, -1], counts), 1.0 - 1.0 / len(by_class))

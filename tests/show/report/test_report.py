@@ -281,3 +281,7 @@ def test_words_have_tooltips_where_they_are_first_read() -> None:
         '<h2>A share</h2><p>One <abbr title="part of &#34;all&#34;">share</abbr>, a <code>share</code>, a share &amp; '
         '<abbr title="drift ratio">γ</abbr>.</p><svg>γ</svg><p>γ</p>'
     )
+    text = Markup("<p>`a.share`, `6`</p><h1>`7`</h1><pre>`8`</pre><svg>`9`</svg>")
+    assert explained(text, {r"\bshare\b": "part"}) == (
+        "<p><code>a.share</code>, <code>6</code></p><h1><code>7</code></h1><pre>`8`</pre><svg>`9`</svg>"
+    )

@@ -95,6 +95,8 @@ def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fa
         except FirstguessError:
             raise
         except Exception as error:  # of a user's model, loss or optimizer, in a question that nobody foresaw
+            if any(fault.name == "labels out of range" for fault in found):
+                continue  # the fault says it
             words = str(error).splitlines()[0] if str(error) else ""
             unasked.setdefault(f"{type(error).__name__}: {words}", []).append(_named(ask))
     return found, [*notes, *(f"{', '.join(names)}: not asked, {why}" for why, names in unasked.items() if why)]

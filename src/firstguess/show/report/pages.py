@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -96,25 +96,35 @@ def page(
     return str(page)
 
 
-_NO_TIPS = frozenset(
-    {"a", "button", "code", "dl", "figure", "h1", "h2", "pre", "script", "style", "summary", "svg", "th"}
-)
+_VERBATIM = frozenset({"button", "code", "pre", "script", "style", "svg"})
+_NO_TIPS = _VERBATIM | {"a", "dl", "figure", "h1", "h2", "summary", "th"}
 
 
 def explained(body: Markup, tips: Mapping[str, str]) -> Markup:
-    """The first mention of each word in running text, with its meaning as a tooltip."""
-    left, parts, inside = dict(tips), re.split(r"(<[^>]*>)", body), list[str]()
+    """Paths set as code, and the first mention of each word in running text with its meaning as a tooltip."""
+    left = dict(tips)
+
+    def with_tip(text: str) -> str:
+        for pattern in list(left):
+            if (found := re.search(pattern, text)) and len(found[0]) < 40:
+                tip = Markup('<abbr title="{}">').format(left.pop(pattern)) + Markup(found[0]) + Markup("</abbr>")
+                return f"{text[: found.start()]}{tip}{text[found.end() :]}"  # one: what stands between tags is short
+        return text
+
+    coded = _texts_changed(body, _VERBATIM, lambda text: re.sub("`([^`]+)`", r"<code>\1</code>", text))
+    return Markup(_texts_changed(coded, _NO_TIPS, with_tip))
+
+
+def _texts_changed(body: str, without: frozenset[str], change: Callable[[str], str]) -> str:
+    """What stands between tags, changed, but for what is inside of some of them."""
+    parts, inside = re.split(r"(<[^>]*>)", body), list[str]()
     for k, part in enumerate(parts):
         if tag := re.match(r"<(/?)(\w+)", part):
-            if tag[2] in _NO_TIPS:
+            if tag[2] in without:
                 inside = inside[:-1] if tag[1] else [*inside, tag[2]]
         elif not inside and part.strip():
-            for pattern in list(left):
-                if (found := re.search(pattern, part)) and len(found[0]) < 40:
-                    tip = Markup('<abbr title="{}">').format(left.pop(pattern)) + Markup(found[0]) + Markup("</abbr>")
-                    parts[k] = f"{part[: found.start()]}{tip}{part[found.end() :]}"
-                    break  # one per piece of text: what stands between tags is short
-    return Markup("".join(parts))
+            parts[k] = change(part)
+    return "".join(parts)
 
 
 def render(template: str, **context: Any) -> Markup:
