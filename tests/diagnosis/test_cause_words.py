@@ -10,7 +10,7 @@ from torch import nn
 import firstguess as fg
 from firstguess.data import collect
 from firstguess.diagnosis import Cause
-from firstguess.diagnosis.causes import candidates
+from firstguess.diagnosis.causes import candidates, lines_of
 from firstguess.modules.call_model import fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.studies import zoo
@@ -186,3 +186,9 @@ def test_a_step_that_raises_the_share_when_it_is_gone_is_no_cause() -> None:
     assert not lowered.brings
     assert not lowered.holds_down
     assert cause("c", 0.2, 0.6).brings
+
+
+def test_no_correlation_is_minus_0() -> None:
+    """An estimate of 0 that came out at −0.001 is printed as 0.00."""
+    small = Cause("a", "ReLU", -0.001, 0.449, 0.45, 0.01, ("a",))
+    assert "c 0.00 → 0.45" in "\n".join(lines_of([small], [small], 100))

@@ -24,6 +24,13 @@ def cnn(channels: int = 3) -> nn.Module:
     return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
 
 
+class Raising(nn.Module):
+    """It has an error of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise KeyError(len(x))
+
+
 class Table:
     """What a pandas DataFrame with a column of texts shows of itself."""
 
@@ -70,6 +77,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "1 images to a Linear, explained": (
         lambda: fg.explain_guess(mlp(), (torch.randn(40, 1, 8, 8), Y)), "nn.Flatten() as the first layer"
     ),
+    "1 images to a Linear, repaired": (
+        lambda: fg.repair(mlp(), (torch.randn(40, 1, 8, 8), Y)), "nn.Flatten() as the first layer"
+    ),
+    "1 images to a Linear, with a prior": (
+        lambda: fg.match_prior(mlp(), (torch.randn(40, 1, 8, 8), Y)), "nn.Flatten() as the first layer"
+    ),
+    "1 a model that raises, read": (lambda: fg.read(Raising(), X), "Try: a call of the model on one batch by hand"),
     "2 images with channels last": (
         lambda: fg.measure(cnn(), torch.randn(40, 8, 8, 3), inits=2), r"Try: x.permute(0, 3, 1, 2)"
     ),

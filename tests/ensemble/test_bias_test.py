@@ -84,3 +84,18 @@ def test_the_answer_is_in_the_page_and_in_json() -> None:
     none = fg.measure("dense > relu > batchnorm > dense", fg.data.blob(100, 20), inits=20, width=50)
     assert none.bias_test.found is False
     assert "no: γ is not above 0 at the 1 % level (p = 1)" in str(none)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_interval_of_gamma_reaches_below_0_only_where_gamma_does(seed: int) -> None:
+    """Heavy tails, as a spectral norm that is not converged has: −5.7 to 32 was printed for γ = 1."""
+    rng = np.random.default_rng(seed)
+    numbers = np.zeros((10, 2, 4))
+    numbers[:, 0, SPREAD] = rng.standard_cauchy(10) ** 2
+    numbers[:, 0, BETWEEN] = rng.standard_cauchy(10) ** 2
+    numbers[:, 1, SPREAD] = 1.0
+    numbers[:, 1, BETWEEN] = -0.01 + 0.001 * rng.standard_normal(10)
+    heavy, level = layer_measurements([ProbedLayer(name, "Linear", 4, True) for name in "ab"], numbers, 0)
+    assert 0.0 <= heavy.low < heavy.gamma < heavy.high
+    assert 0.0 <= heavy.correlation_interval[0] <= heavy.correlation
+    assert level.low < level.gamma < level.high < 0.0

@@ -88,6 +88,32 @@ def test_a_logit_that_is_small_and_positive_stays_a_logit(logit: Callable[..., t
     assert fg.explain_guess(model, near, seconds=2).fractions == (0.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    "clamp",
+    [
+        lambda z: z.clamp(0, 1),
+        lambda z: nn.functional.hardtanh(z, 0.0, 1.0),
+        lambda z: torch.clamp(z, min=0.0, max=1.0),
+    ],
+)
+def test_a_clamp_that_changes_nothing_is_a_probability_too(clamp: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """The first member's head is within 0 and 1 on all points, so that its outputs are the head's own."""
+
+    def build() -> WideAndDeep:
+        model = WideAndDeep(lambda m, x: clamp(m.deep(x)))
+        with torch.no_grad():
+            head = model.deep[2]
+            assert isinstance(head, nn.Linear)
+            head.weight.mul_(0.01)
+            head.bias.fill_(0.25)
+        return model
+
+    assert 0 < float(build().deep(X).detach().min()) < float(build().deep(X).detach().max()) < 0.5
+    m = fg.measure(build, X, inits=8)
+    assert FindingKind.PROBABILITIES in {f.kind for f in m.findings}
+    assert m.guesses.fractions[:, 1].max() == 0.0  # above 0 on all points, and below ½ on all of them
+
+
 def test_what_operations_do_not_tell_is_refused() -> None:
     def mixture(m: WideAndDeep, x: torch.Tensor) -> torch.Tensor:
         return (torch.softmax(m.u(x)[:, :2], 1) * S(m.v(x)[:, :2])).sum(1)

@@ -221,7 +221,9 @@ def lines_of(found: Sequence[Cause], causes: Sequence[Cause], columns: int) -> l
 
 def _line(rank: str, c: Cause, columns: int) -> str:
     error = 100 * c.error
-    share = f"{c.change} ± {error:{'.0f' if error >= 1 else '.1g'}}" if c.tried else f"c {c.before:.2f} → {c.after:.2f}"
+    share = (
+        f"{c.change} ± {error:{'.0f' if error >= 1 else '.1g'}}" if c.tried else f"c {c.before:z.2f} → {c.after:z.2f}"
+    )
     row = f"  {rank}{share:<18}  "
     return row + c.short(columns - len(row))
 

@@ -107,7 +107,7 @@ class LayerMeasurement:
     `center` = E_nodes[(E_data x)²] and `spread` = E_nodes[Var_data x] (theory.md (2)), both free of the bias of finite
     data; `gamma` = center/spread and `correlation` = center/(center + spread) are ratios of averages, not averages
     of ratios. Near γ = 0 the unbiased center, and with it γ, can come out below 0. `low`, `high`: the 95 % interval of
-    γ. `dead`: the share of units that have one value on all points.
+    γ; below 0 only where γ is. `dead`: the share of units that have one value on all points.
     """
 
     name: str
@@ -176,7 +176,7 @@ def _layer(
         spread_se=float(spread.error[i]),
         gamma=value,
         gamma_se=error,
-        low=float(gamma.low[i]),
+        low=float(np.maximum(gamma.low[i], 0.0) if value >= 0 else gamma.low[i]),  # the true γ is; NaN stays
         high=float(gamma.high[i]),
         skew=float(gamma.skew[i]),
         correlation=_correlation(value),

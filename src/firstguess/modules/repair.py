@@ -21,7 +21,7 @@ from firstguess.base.record import Record, Shown
 from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
 from firstguess.ensemble.logits import Logits
-from firstguess.modules.call_model import Caller, Forward, fed
+from firstguess.modules.call_model import Caller, Forward, fed, first_forward
 from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.hooks.accumulators import LayerMoments
 from firstguess.modules.hooks.session import Hooks
@@ -102,7 +102,7 @@ def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, 
     with unwrapped_in_mode(model, mode) as inner:
         for index, batch in enumerate(batches):
             seen: list[tuple[str, nn.Module, torch.Tensor]] = []
-            with Hooks(inner, lambda *what: seen.append(what)) as hooks:  # noqa: B023 - called within this turn
+            with first_forward(batch), Hooks(inner, lambda *what: seen.append(what)) as hooks:  # noqa: B023 - called within this turn
                 hooks.begin()
                 raw, found = call.rows(inner, batch)
             if index == 0:

@@ -17,7 +17,7 @@ from firstguess.data.items import tensors
 from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED, Finding
 from firstguess.ensemble.seeds import check_seed, member_seeds
-from firstguess.modules.call_model import Caller, Forward, fed, leaves, part, replaced
+from firstguess.modules.call_model import Caller, Forward, fed, first_forward, leaves, part, replaced
 from firstguess.modules.guard import hooked, restored
 from firstguess.modules.members.initializers import Init, is_lookup
 from firstguess.modules.members.sources import Setup, Source, is_source, named, shaped_by, source
@@ -227,7 +227,7 @@ def _called(model: nn.Module, batch: Batch) -> list[tuple[str, int | None]]:
         return note
 
     hooks = [model.get_submodule(path).register_forward_pre_hook(noting(path)) for path in _wholes(model)]
-    with hooked(hooks), IsolatedRandomness(0), torch.no_grad():
+    with hooked(hooks), IsolatedRandomness(0), torch.no_grad(), first_forward(batch):
         Caller()(model, batch, copies=True)
     return seen
 
