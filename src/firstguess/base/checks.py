@@ -102,9 +102,8 @@ def _checked(function: Callable[_P, _T], taken: tuple[str, ...]) -> Callable[_P,
                 raise InvalidInput(f"an option of {name}: {', '.join(named)}", got=f"{option}=", hint=hint)
         if len(args) > len(plain) and named and not open_ended:
             if plain == ["what", "data"] and len(args) == 3 and hasattr(args[2], "__len__"):  # as scikit-learn has it
-                raise InvalidInput(
-                    f"inputs and labels of {name} as a pair", got=_THREE, hint=f"fg.{name}(model, (x, y))"
-                )
+                hint = f"fg.{name}(model, (x, y))"
+                raise InvalidInput(f"inputs and labels of {name} as a pair", got=_THREE, hint=hint)
             swapped = len(plain) == 1 and any(is_module(one) for one in args[1:]) and not callable(args[0])
             expected = f"options of {name} by name after {', '.join(plain)}"
             hint = f"{plain[0]} first, then {named[0]}" if swapped else named[0]
@@ -303,6 +302,5 @@ class float_range:
 
 def beyond_float64() -> NotCovered:
     """What such arithmetic ends in."""
-    return NotCovered(
-        "numbers that float64 can hold (1e-308 to 1e308)", got="others", hint="parameters and variances nearer to 1"
-    )
+    hint = "parameters and variances nearer to 1"
+    return NotCovered("numbers that float64 can hold (1e-308 to 1e308)", got="others", hint=hint)

@@ -31,9 +31,8 @@ def reads_files(function: Callable[_P, _T]) -> Callable[_P, _T]:
         try:
             return function(*args, **kwargs)
         except OSError as error:
-            raise InvalidInput(
-                "files that can be read", got=reason(error), hint="check the path and its permissions"
-            ) from error
+            hint = "check the path and its permissions"
+            raise InvalidInput("files that can be read", got=reason(error), hint=hint) from error
 
     return reading
 
@@ -71,9 +70,8 @@ def checked(path: str | Path, endings: Collection[str], *, said: str, example: s
         hint = f"{target.stem or model.stem}{model.suffix}"
         raise InvalidInput(f"a file name that ends in {said}", got=repr(str(path)), where=where, hint=hint)
     if not target.parent.is_dir():
-        raise InvalidInput(
-            "a folder that exists", got=repr(str(target.parent)), where=where, hint=f"mkdir -p {target.parent}"
-        )
+        hint = f"mkdir -p {target.parent}"
+        raise InvalidInput("a folder that exists", got=repr(str(target.parent)), where=where, hint=hint)
     if target.is_dir():
         raise InvalidInput("a file", got=f"{str(path)!r}, a folder", where=where, hint=str(target / model))
     return target
@@ -84,9 +82,8 @@ def write(target: Path, content: bytes | Callable[[Path], object]) -> Path:
     try:
         place(target.resolve(), content if callable(content) else lambda half: half.write_bytes(content))
     except OSError as error:
-        raise InvalidInput(
-            "a file that can be written", got=f"{target} ({error.strerror})", where="save(path)", hint="another folder"
-        ) from error
+        got = f"{target} ({error.strerror})"
+        raise InvalidInput("a file that can be written", got=got, where="save(path)", hint="another folder") from error
     return target
 
 

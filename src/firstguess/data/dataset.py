@@ -151,9 +151,8 @@ def encode(labels: Any, names: tuple[str, ...] | None, *, where: str) -> tuple[I
         return y.reshape(labels.shape).astype(np.int64), tuple(texts)
     unknown = [one for one in texts if one not in names]
     if unknown:
-        raise InvalidInput(
-            f"labels from the class names {', '.join(names)}", got=", ".join(map(repr, unknown[:5])), where=where
-        )
+        expected = f"labels from the class names {', '.join(names)}"
+        raise InvalidInput(expected, got=", ".join(map(repr, unknown[:5])), where=where)
     place = np.array([names.index(one) for one in texts], dtype=np.int64)
     return place[y].reshape(labels.shape), names
 

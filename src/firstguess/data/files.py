@@ -138,9 +138,8 @@ def _read(path: Path, *, axes: int) -> npt.NDArray[np.uint8]:
         raise InvalidInput(expected, got=got, where=str(path), hint="check the path" if missing else again) from error
     if len(content) != size or size == 0:
         got = "more" if len(content) > size else f"{len(content)}" if size <= limit else "a file too small for that"
-        raise InvalidInput(
-            f"{size} bytes of content, as the header's shape {shape} says", got=got, where=str(path), hint=again
-        )
+        expected = f"{size} bytes of content, as the header's shape {shape} says"
+        raise InvalidInput(expected, got=got, where=str(path), hint=again)
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
@@ -225,9 +224,8 @@ def find_parquet(path: Path, split: str) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise InvalidInput(
-            "an existing parquet file, or a directory of them", got="no such path", where=str(path), hint="check it"
-        )
+        expected = "an existing parquet file, or a directory of them"
+        raise InvalidInput(expected, got="no such path", where=str(path), hint="check it")
     files: list[Path] = []
     for file in _below(path):
         folders = file.relative_to(path).parts[:-1]
@@ -260,9 +258,8 @@ def _columns(schema: Any, label: str | None, *, where: str) -> tuple[str, str | 
         raise InvalidInput("columns with different names", got=f"{', '.join(twice)} more than once", where=where)
     image = next((column for column in _IMAGE_COLUMNS if column in columns), None)
     if image is None:
-        raise InvalidInput(
-            f"an image column, {' or '.join(_IMAGE_COLUMNS)}", got=f"columns {', '.join(columns)}", where=where
-        )
+        expected = f"an image column, {' or '.join(_IMAGE_COLUMNS)}"
+        raise InvalidInput(expected, got=f"columns {', '.join(columns)}", where=where)
     kind = schema.field(image).type
     if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         image = f"{image}.bytes"
@@ -271,9 +268,8 @@ def _columns(schema: Any, label: str | None, *, where: str) -> tuple[str, str | 
     if label is None:
         label = next((column for column in _LABEL_COLUMNS if column in columns), None)
     elif label not in columns:
-        raise InvalidInput(
-            "the name of a label column", got=repr(label), where=where, hint=f"one of {', '.join(columns)}"
-        )
+        hint = f"one of {', '.join(columns)}"
+        raise InvalidInput("the name of a label column", got=repr(label), where=where, hint=hint)
     if label is not None and not pa.types.is_integer(schema.field(label).type):
         raise InvalidInput("whole numbers as labels", got=f"{label}: {schema.field(label).type}", where=where)
     return image, label, _class_names(schema, label)
@@ -332,9 +328,8 @@ def _decode(content: Any, where: str) -> npt.NDArray[np.uint8]:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(
-            "an image that can be decoded", got=f"{type(error).__name__}: {error}", where=where, hint=_AGAIN
-        ) from error
+        expected = "an image that can be decoded"
+        raise InvalidInput(expected, got=f"{type(error).__name__}: {error}", where=where, hint=_AGAIN) from error
 
 
 def _same_size(images: list[npt.NDArray[np.uint8]], where: str) -> None:
@@ -442,9 +437,8 @@ def sequences(
         rows.append(np.concatenate([[FIRST] * first, ids, [PAD] * (room - len(ids))]))
         kept.append(index)
     if not rows:
-        raise InvalidInput(
-            f"texts of at least {room} tokens", got="none", where=name, hint="a smaller length, or short='pad'"
-        )
+        hint = "a smaller length, or short='pad'"
+        raise InvalidInput(f"texts of at least {room} tokens", got="none", where=name, hint=hint)
     y = None if labels is None else np.array([labels[i] for i in kept], dtype=np.int64)
     of = f"{length} {'words' if vocabulary.words else 'bytes'}"
     return Data(np.array(rows, dtype=np.float32), y, name=f"{name}, {of} each", class_names=class_names)
@@ -500,6 +494,5 @@ def _found(data_dir: PathLike | None, split: str) -> Path:
     for path in looked:
         if path.is_file():
             return path
-    raise InvalidInput(
-        f"AG News ({split}.csv)", got="no such file", where=", ".join(str(path) for path in looked), hint=hint
-    )
+    expected = f"AG News ({split}.csv)"
+    raise InvalidInput(expected, got="no such file", where=", ".join(str(path) for path in looked), hint=hint)

@@ -264,9 +264,8 @@ def _array(value: Any, where: str) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise InvalidInput(
-            "equally long rows", got=str(error), where=where, hint='padding=True, return_tensors="pt" for a tokenizer'
-        ) from None
+        hint = 'padding=True, return_tensors="pt" for a tokenizer'
+        raise InvalidInput("equally long rows", got=str(error), where=where, hint=hint) from None
 
 
 def _tensor(value: Any, *, where: str) -> torch.Tensor:

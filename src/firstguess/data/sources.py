@@ -135,9 +135,8 @@ def digits(*, standardize: Standardization | None = None) -> Data:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise InvalidInput(
-            "scikit-learn, which holds the digits", got="no such module", hint="pip install 'firstguess[digits]'"
-        ) from error
+        hint = "pip install 'firstguess[digits]'"
+        raise InvalidInput("scikit-learn, which holds the digits", got="no such module", hint=hint) from error
     bunch: Any = load_digits()
     raw = Data(
         bunch.images[:, None].astype(np.float32) / np.float32(16),
@@ -234,15 +233,13 @@ def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: st
                 points, labels = file[str(x)], None if y is None else file[y]
                 names = tuple(str(name) for name in file["class_names"]) if "class_names" in keys else None
             elif split or x or y:
-                raise InvalidInput(
-                    "an .npz archive, which has keys", got="a single array (.npy)", where=str(path), hint="np.savez"
-                )
+                expected = "an .npz archive, which has keys"
+                raise InvalidInput(expected, got="a single array (.npy)", where=str(path), hint="np.savez")
             else:
                 points = file
     except FileNotFoundError:
-        raise InvalidInput(
-            f"an existing {path.suffix or '.npz'} file", got="no such file", where=str(path), hint="check the path"
-        ) from None
+        expected = f"an existing {path.suffix or '.npz'} file"
+        raise InvalidInput(expected, got="no such file", where=str(path), hint="check the path") from None
     except InvalidInput:
         raise
     except Exception as error:  # NumPy's reader of headers raises whatever Python's own parser does
@@ -423,13 +420,11 @@ def _from_path(
     text, _, rest = (spec, "", "") if Path(spec).exists() or ":" not in spec else spec.rpartition(":")
     path = no_pipe(Path(text).expanduser())
     if not text or (not path.exists() and path.suffix not in (".npz", ".npy", ".parquet")):
-        raise InvalidInput(
-            "the name of data, or a path", got=repr(spec), hint=f"one of {', '.join(_NAMES)}; or {_FILES}"
-        )
+        hint = f"one of {', '.join(_NAMES)}; or {_FILES}"
+        raise InvalidInput("the name of data, or a path", got=repr(spec), hint=hint)
     if path.is_file() and path.suffix not in (".npz", ".npy", ".parquet") and not _is_parquet(path):
-        raise InvalidInput(
-            "a file of a kind that is known", got=f"a {path.suffix or 'nameless'} file", where=text, hint=_FILES
-        )
+        expected = "a file of a kind that is known"
+        raise InvalidInput(expected, got=f"a {path.suffix or 'nameless'} file", where=text, hint=_FILES)
     if path.suffix in (".npz", ".npy"):
         split, classes, _ = _options(spec, rest, (), splits=True)
         return _choose(npz(path, split), classes, standardize or "none", points, seed)

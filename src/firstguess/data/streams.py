@@ -317,9 +317,8 @@ def _parts(obj: object) -> tuple[object, object] | None:
         fields = cast("Mapping[str, object]", obj)
         keys = [key for key in (*INPUT_KEYS, "input_ids") if key in fields]
         if not keys:
-            raise InvalidInput(
-                f"a dict with one of the keys {', '.join(INPUT_KEYS)}", got=f"keys {', '.join(map(str, fields))}"
-            )
+            expected = f"a dict with one of the keys {', '.join(INPUT_KEYS)}"
+            raise InvalidInput(expected, got=f"keys {', '.join(map(str, fields))}")
         labels = next((fields[key] for key in LABEL_KEYS if key in fields), None)
         if "attention_mask" in fields and not _numpy(fields["attention_mask"]).all():
             expected = "ids without an attention_mask, which one array has no place for"
@@ -391,9 +390,8 @@ def _joined(obj: object, points: int | None, most: int | None, seed: int) -> tup
         parts = [_parts(cast("dict[str, object]", one)) for one in inputs]
         arrays = [part[0] for part in parts if part is not None]
     elif isinstance(inputs[0], tuple):
-        raise InvalidInput(
-            "one input per point", got=f"{len(inputs[0])} inputs", hint="collect, for the ensemble reading"
-        )
+        hint = "collect, for the ensemble reading"
+        raise InvalidInput("one input per point", got=f"{len(inputs[0])} inputs", hint=hint)
     else:
         arrays = [_numpy(one) for one in inputs]
     labels = [None if batch.labels is None else _numpy(batch.labels) for batch in read]

@@ -53,9 +53,8 @@ class Logits(Record, Shown):
         if array.ndim == 1:  # one logit, decided at 0
             array = np.stack([-array / 2, array / 2], axis=1)
         if array.ndim != 2 or array.shape[0] < 2 or array.shape[1] < 2:
-            raise InvalidInput(
-                "logits of shape (points, classes), at least 2 of both", got=f"shape {array.shape}", where="Logits"
-            )
+            expected = "logits of shape (points, classes), at least 2 of both"
+            raise InvalidInput(expected, got=f"shape {array.shape}", where="Logits")
         if not np.isfinite(array).all():
             raise InvalidInput("finite logits", got="NaN or Inf", where="Logits")
         array = array.copy()

@@ -166,9 +166,8 @@ def check_data(x: NDArray[Any]) -> NDArray[np.float32]:
     """The data as contiguous float32 (n, d) or (n, channels, height, width), or one clear error."""
     if not hasattr(x, "ndim") or x.ndim not in (2, 4) or x.dtype.kind not in "fiub":
         got = f"shape {x.shape}, {x.dtype}" if hasattr(x, "ndim") else type(x).__name__
-        raise InvalidInput(
-            "numbers of shape (n, d) or (n, channels, height, width)", got=got, where="data", hint="x.reshape(n, -1)"
-        )
+        hint = "x.reshape(n, -1)"
+        raise InvalidInput("numbers of shape (n, d) or (n, channels, height, width)", got=got, where="data", hint=hint)
     if x.shape[0] < 2 or 0 in x.shape:
         expected = "at least 2 data points of at least 1 dimension"
         hint = "more points: class shares are shares of a data set"

@@ -52,9 +52,8 @@ def member_seeds(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
     True
     """
     if not 0 <= start <= stop <= MOST_MEMBERS:
-        raise InvalidInput(
-            f"members between 0 and {MOST_MEMBERS}", got=f"{start} … {stop}", where="members", hint="another seed"
-        )
+        hint = "another seed"
+        raise InvalidInput(f"members between 0 and {MOST_MEMBERS}", got=f"{start} … {stop}", where="members", hint=hint)
     members = np.arange(start, stop, dtype=np.uint64)
     half = np.uint64(0xFFFF)
     left, right = members >> np.uint64(16), members & half

@@ -272,9 +272,8 @@ def _vocabulary(style: Style, head: str, vocabulary: int | None, tied: bool | No
     checks.choice(head, ("classes", "language"), "transformer", "head", hint="head='language'")
     if head == "classes":
         if vocabulary is not None or tied is not None:
-            raise InvalidInput(
-                "head='language' for a vocabulary or ties", got=head, where="transformer", hint="head='language'"
-            )
+            hint = "head='language'"
+            raise InvalidInput("head='language' for a vocabulary or ties", got=head, where="transformer", hint=hint)
         return None
     if style == "vit":
         raise InvalidInput("a style that reads tokens", got="vit", where="transformer", hint="style='gpt2'")
@@ -365,9 +364,8 @@ def _check(style: str, depth: int, width: int, heads: int) -> None:
         check_count(value, name, "transformer")
     if width % heads:
         near = next(h for h in range(min(heads, width), 0, -1) if width % h == 0)
-        raise InvalidInput(
-            f"heads that divide the width, {width}", got=heads, where="transformer", hint=f"heads={near}"
-        )
+        hint = f"heads={near}"
+        raise InvalidInput(f"heads that divide the width, {width}", got=heads, where="transformer", hint=hint)
 
 
 def mixer(
@@ -446,13 +444,11 @@ def _meant(text: str, where: str) -> None:
             hint="fg.read(model, data).network, or the shell's firstguess diagnose for module:factory",
         ) from None  # fmt: skip
     if "." in text and all(part.isidentifier() for part in text.split(".")):
-        raise ParseError(
-            "a description, or module:factory", got=repr(text), where=where, hint=f"{text}:make_model"
-        ) from None
+        hint = f"{text}:make_model"
+        raise ParseError("a description, or module:factory", got=repr(text), where=where, hint=hint) from None
     if text.isidentifier() and text not in KINDS and _is_module(text):
-        raise ParseError(
-            "a description, or module:factory", got=f"{text!r}, a module", where=where, hint=f"{text}:make_model"
-        ) from None
+        expected = "a description, or module:factory"
+        raise ParseError(expected, got=f"{text!r}, a module", where=where, hint=f"{text}:make_model") from None
     if text.isidentifier() and (close := difflib.get_close_matches(text.lower(), BUILDERS, n=1)):
         raise ParseError("a description or a builder", got=repr(text), where=where, hint=repr(close[0])) from None
     return

@@ -203,9 +203,8 @@ class _Parser:
 
     def _fail(self, expected: str, hint: str) -> None:
         _, value, position = self._peek()
-        raise ParseError(
-            expected, got=f"'{value}'" if value != "the end" else value, where=self._place(position), hint=hint
-        )
+        got = f"'{value}'" if value != "the end" else value
+        raise ParseError(expected, got=got, where=self._place(position), hint=hint)
 
     def _place(self, position: int) -> str:
         return f"character {position + 1} of {self.source!r}" if len(self.source) <= 80 else f"character {position + 1}"

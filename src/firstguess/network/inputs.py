@@ -55,9 +55,8 @@ class Inputs:
                 expected = f"a finite {name}" + (" of at least 0" if name != "mean" else "")
                 raise InvalidInput(expected, got=value, where="Inputs", hint="Inputs(mean_square=0.3, variance=1.0)")
         if self.variance == 0.0:
-            raise InvalidInput(
-                "inputs that differ from each other", got="variance 0", where="Inputs", hint="Inputs(variance=1.0)"
-            )
+            hint = "Inputs(variance=1.0)"
+            raise InvalidInput("inputs that differ from each other", got="variance 0", where="Inputs", hint=hint)
         if self.mean * self.mean > self.mean_square * (1 + 1e-9):
             got = f"mean {self.mean}, mean_square {self.mean_square}"
             hint = f"mean_square={self.mean * self.mean}"

@@ -35,14 +35,12 @@ class Network:
 
     def __post_init__(self) -> None:
         if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
-            raise InvalidInput(
-                "a sequence of layers", got=repr(self.layers), where="Network", hint="Network.parse('dense > relu')"
-            )
+            hint = "Network.parse('dense > relu')"
+            raise InvalidInput("a sequence of layers", got=repr(self.layers), where="Network", hint=hint)
         object.__setattr__(self, "layers", tuple(self.layers))
         if not self.layers:
-            raise InvalidInput(
-                "at least one layer", got="none", where="Network", hint="Network.parse('dense > relu > dense')"
-            )
+            hint = "Network.parse('dense > relu > dense')"
+            raise InvalidInput("at least one layer", got="none", where="Network", hint=hint)
         for layer in {type(x): x for x in self.layers}.values():
             if isinstance(layer, type) or not isinstance(layer, Layer):
                 hint = "Network.parse('dense > relu > dense')"
@@ -95,14 +93,12 @@ class Network:
             raise InvalidInput("an edit like 'layernorm after relu'", got=repr(edit), where="where", hint=hint)
         (new, *rest), anchor = parse_layers(match[1]), match[3]
         if rest:
-            raise InvalidInput(
-                "one layer to place", got=match[1], where="where", hint="net.where('layernorm after relu')"
-            )
+            hint = "net.where('layernorm after relu')"
+            raise InvalidInput("one layer to place", got=match[1], where="where", hint=hint)
         without = self.without(new.name).layers if any(x.name == new.name for x in every(self.layers)) else self.layers
         if not any(anchor in (x.name, text(x)) for x in every(without)):
-            raise InvalidInput(
-                f"a network that has {anchor}", got=str(self), where="where", hint="net.where('layernorm after relu')"
-            )
+            hint = "net.where('layernorm after relu')"
+            raise InvalidInput(f"a network that has {anchor}", got=str(self), where="where", hint=hint)
 
         def place(layer: Layer) -> tuple[Layer, ...]:
             if anchor not in (layer.name, text(layer)):

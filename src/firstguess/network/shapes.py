@@ -94,13 +94,11 @@ class Shape:
             return self._pooled_nodes(kind, size)
         side = math.isqrt(size)
         if side * side != size:
-            raise InvalidInput(
-                "a pool of k×k positions: a square number", got=size, hint=f"{kind}({side * side}) pools {side}×{side}"
-            )
+            hint = f"{kind}({side * side}) pools {side}×{side}"
+            raise InvalidInput("a pool of k×k positions: a square number", got=size, hint=hint)
         if not self.grid.fits(side, padding=padding):
-            raise InvalidInput(
-                f"images of at least {side}×{side}", got=str(self.grid), hint="fewer pools, or larger images"
-            )
+            hint = "fewer pools, or larger images"
+            raise InvalidInput(f"images of at least {side}×{side}", got=str(self.grid), hint=hint)
         return replace(self, grid=self.grid.windows(side, stride=stride or side, padding=padding))
 
     def _pooled_nodes(self, kind: str, size: int) -> Shape:
@@ -111,9 +109,8 @@ class Shape:
             hint = f"width={near}, or {kind}({math.gcd(self.width, size)})"
             raise InvalidInput(f"a width that the pool of {size} divides", got=self.width, hint=hint)
         if size > self.width:
-            raise InvalidInput(
-                f"a pool of at most {self.width} nodes, the width of its layer", got=size, hint=f"{kind}({self.width})"
-            )
+            hint = f"{kind}({self.width})"
+            raise InvalidInput(f"a pool of at most {self.width} nodes, the width of its layer", got=size, hint=hint)
         return replace(self, width=self.width // size)
 
 

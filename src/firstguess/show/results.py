@@ -146,9 +146,8 @@ def _picture(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _measured(d: Any) -> Any:
     if d.measurement is None:
-        raise InvalidInput(
-            "a diagnosis with a measurement", got=d.verdict.why or d.verdict.name, where="Diagnosis.plot"
-        )
+        expected = "a diagnosis with a measurement"
+        raise InvalidInput(expected, got=d.verdict.why or d.verdict.name, where="Diagnosis.plot")
     return d.measurement
 
 

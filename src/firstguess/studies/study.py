@@ -100,9 +100,8 @@ def grid(**axes: Iterable[Any]) -> Grid:
     found: dict[str, tuple[Any, ...]] = {}
     for name, values in axes.items():
         if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-            raise InvalidInput(
-                "a list of values for each axis", got=f"{name}={values!r}", where="grid", hint=f"{name}=[{values!r}]"
-            )
+            hint = f"{name}=[{values!r}]"
+            raise InvalidInput("a list of values for each axis", got=f"{name}={values!r}", where="grid", hint=hint)
         listed = values.tolist() if isinstance(values, np.ndarray) else values
         found[name] = tuple(cast("Iterable[Any]", listed))
         if not found[name]:

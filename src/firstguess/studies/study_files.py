@@ -86,9 +86,8 @@ class StudyFiles:
                 return kept, 0
         plan = self.plan(digest)
         if plan is None:
-            raise InvalidInput(
-                "a study that has run", got=self.name, where=str(self.results.folder), hint="study.run()"
-            )
+            hint = "study.run()"
+            raise InvalidInput("a study that has run", got=self.name, where=str(self.results.folder), hint=hint)
         rows, damaged = list[dict[str, Any]](), 0
         listed = plan.to_pylist()
         found = self.results.read_all(shown[TASK] for shown in listed)

@@ -108,9 +108,8 @@ def frontier(
     """
     net = described(network, "frontier(network)")
     if needs_tokens(net.layers):
-        raise NotCovered(
-            "a network of vectors, whose nonlinearity is known", got="a network of tokens", where="frontier"
-        )
+        expected = "a network of vectors, whose nonlinearity is known"
+        raise NotCovered(expected, got="a network of tokens", where="frontier")
     knob = family_for(net, growth=1.0, mean_square=1.0).name  # or why there is none
     given = given_by(net, data, inputs, "frontier")
     assert isinstance(given, Inputs)

@@ -458,9 +458,8 @@ def _called_for(phi: Activation, *, residual: bool, norm: bool) -> str:
 
 def _of_tokens(network: Network, name: str | None) -> Family:
     if name not in (None, "shared_scale"):
-        raise NotCovered(
-            'knob="shared_scale", for a network of tokens', got=f"knob={name!r}", where="tune", hint="knob=None"
-        )
+        hint = "knob=None"
+        raise NotCovered('knob="shared_scale", for a network of tokens', got=f"knob={name!r}", where="tune", hint=hint)
     found = SharedScaleFamily(network)
     if found.network(0.0) == network:
         expected = "positions, token types or a class token to scale"

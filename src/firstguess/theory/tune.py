@@ -151,9 +151,8 @@ def tune(
     wanted = _wanted(gamma, gradients)
     given = given_by(net, data, inputs, "tune")
     if isinstance(given, Tokens) and wanted != 1.0:
-        raise NotCovered(
-            "gradients as they come, for a network of tokens", got=gradients, where="tune", hint="gradients=None"
-        )
+        hint = "gradients=None"
+        raise NotCovered("gradients as they come, for a network of tokens", got=gradients, where="tune", hint=hint)
     untuned = predict(net, inputs=given)
     before, depth = stand(untuned), max(1, len(untuned.gradient_growth))
     growth = 1.0 if gradients is None else wanted ** (1.0 / depth)

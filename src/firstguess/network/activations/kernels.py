@@ -339,9 +339,8 @@ def kernel_map(phi: Activation, q: Array) -> Map:
     if slopes is not None:
         return _piecewise_linear(*slopes)
     if plain.jumps:
-        raise NotCovered(
-            "an activation without jumps, or sign", got=str(phi), hint="the ensemble reading: fg.measure(...)"
-        )
+        hint = "the ensemble reading: fg.measure(...)"
+        raise NotCovered("an activation without jumps, or sign", got=str(phi), hint=hint)
     low, high = math.log(float(q.min())), math.log(float(q.max()))
     if high - low < 1e-11:
         low = high = 0.5 * (low + high)

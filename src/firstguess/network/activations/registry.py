@@ -79,9 +79,8 @@ def activation(
     if callable(what):
         if is_module(what):
             kind = what.__name__ if isinstance(what, type) else type(what).__name__
-            raise InvalidInput(
-                "the name of an activation or a NumPy function", got=f"the module {kind}()", hint=_as_name(kind)
-            )
+            hint = _as_name(kind)
+            raise InvalidInput("the name of an activation or a NumPy function", got=f"the module {kind}()", hint=hint)
         return _custom(what, name or getattr(what, "__name__", "custom"), kinks, derivative)
     key = ALIASES.get(str(what).strip().lower(), str(what).strip().lower())
     if key not in _TABLE:
@@ -100,9 +99,8 @@ def activation(
     try:
         return _TABLE[key](**{k: float(v) for k, v in params.items()})
     except TypeError:
-        raise InvalidInput(
-            f"parameters that {key} has", got=", ".join(params), where=key, hint="firstguess activations"
-        ) from None
+        hint = "firstguess activations"
+        raise InvalidInput(f"parameters that {key} has", got=", ".join(params), where=key, hint=hint) from None
 
 
 def _kink_at_zero(fn: Function) -> bool:
@@ -156,9 +154,8 @@ def register_activation(
 ) -> Activation:
     """Give a function of your own a name, so that it can be used in text: `dense > mine > dense`."""
     if not name.isidentifier() or name in _TABLE:
-        raise InvalidInput(
-            "a new name made of letters, digits and _", got=repr(name), hint="register_activation('mine', fn)"
-        )
+        hint = "register_activation('mine', fn)"
+        raise InvalidInput("a new name made of letters, digits and _", got=repr(name), hint=hint)
     made = _custom(fn, name, kinks, derivative)
     register(made)
     return made

@@ -205,9 +205,8 @@ class Activate(Layer):
         """φ of every unit; a centred one subtracts its mean at the variance that the closed form predicts here."""
         constant = _constant_at(self.phi, sample.signal)
         if constant is None:
-            raise NotCovered(
-                "a centred activation whose mean the closed form knows", got=f"{self.phi}", hint="fg.measure(...)"
-            )
+            hint = "fg.measure(...)"
+            raise NotCovered("a centred activation whose mean the closed form knows", got=f"{self.phi}", hint=hint)
         return sample.with_values(self.phi.rise(sample.values) + (self.phi.offset - constant))
 
     def effort(self) -> float:

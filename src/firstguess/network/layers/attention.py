@@ -107,13 +107,11 @@ class Attention(TwoWeights):
             return before  # a width that nobody named is no one's choice of heads
         if before.width % self.heads:
             near = next(h for h in range(min(self.heads, before.width), 0, -1) if before.width % h == 0)
-            raise InvalidInput(
-                f"heads that divide the width, {before.width}", got=self.heads, hint=f"attention({near})"
-            )
+            hint = f"attention({near})"
+            raise InvalidInput(f"heads that divide the width, {before.width}", got=self.heads, hint=hint)
         if self.rotary and before.width // self.heads % 2:
-            raise InvalidInput(
-                "heads of an even width for rotary positions", got=before.width // self.heads, hint="fewer heads"
-            )
+            hint = "fewer heads"
+            raise InvalidInput("heads of an even width for rotary positions", got=before.width // self.heads, hint=hint)
         return before
 
     def _size(self, width: int) -> int:

@@ -54,9 +54,8 @@ class Embed(TokenLayer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.padding is not None and self.vocabulary is not None and self.padding >= self.vocabulary:
-            raise InvalidInput(
-                f"an id of padding below the vocabulary's size, {self.vocabulary}", got=self.padding, where="embed"
-            )
+            expected = f"an id of padding below the vocabulary's size, {self.vocabulary}"
+            raise InvalidInput(expected, got=self.padding, where="embed")
 
     def with_shared(self, factor: float) -> Embed:
         return replace(self, types=factor * self.types)
@@ -68,9 +67,8 @@ class Embed(TokenLayer):
     def tokens_of(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Ids as whole numbers, or one clear error."""
         if x.ndim != 2:
-            raise InvalidInput(
-                "token ids (sequences, tokens)", got=f"data of shape {x.shape}", where="data", hint=_HINT
-            )
+            hint = _HINT
+            raise InvalidInput("token ids (sequences, tokens)", got=f"data of shape {x.shape}", where="data", hint=hint)
         ids = np.asarray(x, dtype=np.float64) if x.size and x.dtype.kind in "biuf" else np.array([np.nan])
         if not np.isfinite(ids).all() or (ids != np.floor(ids)).any() or (ids < 0).any() or (ids >= 2.0**53).any():
             raise InvalidInput("token ids: whole numbers from 0 on", got="others", where="data", hint=_HINT)

@@ -119,9 +119,8 @@ class GroupNorm(UnitNorm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.each is not None and self.groups != 1:
-            raise InvalidInput(
-                "groups or each, not both", got=f"groups={self.groups}, each={self.each}", hint="groupnorm(each=4)"
-            )
+            hint = "groupnorm(each=4)"
+            raise InvalidInput("groups or each, not both", got=f"groups={self.groups}, each={self.each}", hint=hint)
 
     @property
     def together(self) -> int:
@@ -132,9 +131,8 @@ class GroupNorm(UnitNorm):
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         if self.each == 1 and before.grid is not None and not before.images:
-            raise InvalidInput(
-                "groups of at least 2 nodes where there are no positions", got="each=1", hint="groupnorm(each=2)"
-            )
+            hint = "groupnorm(each=2)"
+            raise InvalidInput("groups of at least 2 nodes where there are no positions", got="each=1", hint=hint)
         divisor = self.each or self.groups
         if before.drawn and before.width is not None and before.width % divisor:
             what, fits = ("each" if self.each else "groups"), math.gcd(before.width, divisor)

@@ -54,9 +54,8 @@ class MaxPool(UnitPool):
     def __post_init__(self) -> None:
         super().__post_init__()
         if 2 * self.padding > self.side:
-            raise InvalidInput(
-                "padding of at most half the side of a pool", got=self.padding, where="maxpool", hint="maxpool(9, 2, 1)"
-            )
+            expected = "padding of at most half the side of a pool"
+            raise InvalidInput(expected, got=self.padding, where="maxpool", hint="maxpool(9, 2, 1)")
         if self.size > _LARGEST:  # quadrature reaches 9.5 standard deviations; the largest of 10⁶ nodes lies at 4.9
             raise InvalidInput(f"a pool of at most {_LARGEST} nodes", got=self.size, where="maxpool", hint="maxpool(4)")
 
@@ -72,9 +71,8 @@ class MaxPool(UnitPool):
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         if before.drawn and not before.images and not self.apart:
-            raise InvalidInput(
-                "pools of nodes side by side where there are no images", got=self.text(), hint=f"maxpool({self.size})"
-            )
+            hint = f"maxpool({self.size})"
+            raise InvalidInput("pools of nodes side by side where there are no images", got=self.text(), hint=hint)
         return super().shape(before, units)
 
     def moments(self, signal: Signal) -> Signal:

@@ -63,9 +63,8 @@ def _check(
             raise InvalidInput(f"a {name} prediction, or None", got=got, where="readings_chart", hint=hint)
     last = cast("object", measurement)
     if last is not None and not isinstance(last, Measurement):
-        raise InvalidInput(
-            "a Measurement, or None", got=type(last).__name__, where="readings_chart", hint="fg.measure(net, x)"
-        )
+        hint = "fg.measure(net, x)"
+        raise InvalidInput("a Measurement, or None", got=type(last).__name__, where="readings_chart", hint=hint)
     found = {name: one for name, one in given.items() if isinstance(one, Prediction)}
     classes = {p.guesses.classes for p in found.values()} | ({measurement.classes} if measurement else set[int]())
     if len(classes) != 1:

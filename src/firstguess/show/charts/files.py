@@ -21,9 +21,8 @@ def save(chart: Chart, path: str | Path) -> Path:
     """
     target = check_path(path)
     if not hasattr(chart, "to_dict"):
-        raise InvalidInput(
-            "a chart", got=type(chart).__name__, where="save(chart)", hint="save(guesses_chart(prediction), path)"
-        )
+        hint = "save(guesses_chart(prediction), path)"
+        raise InvalidInput("a chart", got=type(chart).__name__, where="save(chart)", hint=hint)
     import vl_convert
 
     spec: dict[str, Any] = chart.to_dict()

@@ -29,9 +29,8 @@ def frontier_chart(frontier: Frontier, *, title: str | None = None) -> theme.Cha
     leads from the network to what each remedy makes of it.
     """
     if not hasattr(frontier, "reached"):
-        raise InvalidInput(
-            "a Frontier", got=type(frontier).__name__, where="frontier_chart", hint="frontier_chart(fg.frontier(net))"
-        )
+        hint = "frontier_chart(fg.frontier(net))"
+        raise InvalidInput("a Frontier", got=type(frontier).__name__, where="frontier_chart", hint=hint)
     frame = _Frame.of(frontier)
     layers = [_never(frontier, frame), *_equal(frontier, frame)]
     layers += _knob(frontier.reached, frame)

@@ -106,9 +106,8 @@ def guesses_chart(
 
 def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -> list[_Law]:
     if not laws:
-        raise InvalidInput(
-            "at least one distribution", got="none", where="guesses_chart", hint="guesses_chart(Guesses(1.0))"
-        )
+        hint = "guesses_chart(Guesses(1.0))"
+        raise InvalidInput("at least one distribution", got="none", where="guesses_chart", hint=hint)
     if labels is not None and len(labels) != len(laws):
         expected = f"as many labels as distributions, {len(laws)}"
         raise InvalidInput(expected, got=len(labels), where="guesses_chart(labels)", hint="labels=None")

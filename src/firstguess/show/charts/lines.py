@@ -310,9 +310,8 @@ def _check(panels: Sequence[Panel]) -> None:
         bins = len(panel.edges) - 1
         for name, values in [("density", panel.density), *panel.curves.items()]:
             if values is not None and len(values) != bins:
-                raise InvalidInput(
-                    f"{bins} bins", got=f"{len(values)} values of {name}", where=f"panel {panel.label!r}"
-                )
+                expected = f"{bins} bins"
+                raise InvalidInput(expected, got=f"{len(values)} values of {name}", where=f"panel {panel.label!r}")
 
 
 def _highest(panel: Panel) -> float:

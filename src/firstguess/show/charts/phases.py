@@ -58,9 +58,8 @@ def phase_diagram_chart(
         hint = 'phase_diagram_chart(fg.phase_diagram("tanh"))'
         raise InvalidInput("a PhaseDiagram", got=type(diagram).__name__, where="phase_diagram_chart", hint=hint)
     if color not in (None, "correlation", "gradients"):
-        raise InvalidInput(
-            "color 'correlation' or 'gradients'", got=repr(color), where="phase_diagram_chart", hint="color=None"
-        )
+        expected = "color 'correlation' or 'gradients'"
+        raise InvalidInput(expected, got=repr(color), where="phase_diagram_chart", hint="color=None")
     constant = float(np.ptp(diagram.c)) < 1e-9
     alike = float(np.mean(np.abs(diagram.c - np.median(diagram.c)) < 1e-9))
     shown: Quantity = color or ("gradients" if alike > 0.97 else "correlation")

@@ -137,9 +137,8 @@ def _series(rows: list[dict[str, Any]], x: str, y: str, color: str | None) -> li
     for row in rows:
         by.setdefault(_label(row, color, y), []).append(row)
     if len(by) > _SERIES:
-        raise InvalidInput(
-            f"at most {_SERIES} values of a colour", got=f"{len(by)}, {color}", where="plot(color)", hint="another one"
-        )
+        expected = f"at most {_SERIES} values of a colour"
+        raise InvalidInput(expected, got=f"{len(by)}, {color}", where="plot(color)", hint="another one")
     series: list[Series] = []
     for label, found in by.items():
         found.sort(key=lambda row: row[x])

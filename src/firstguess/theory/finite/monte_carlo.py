@@ -211,9 +211,8 @@ def check_sampled(network: Network, width: int) -> None:
     if not network.layers[-1].draws:
         raise no_output(network.layers)
     if width > _WIDEST:
-        raise NotCovered(
-            f"layers of at most {_WIDEST} nodes, to draw them", got=width, where="width", hint="width=None: infinite"
-        )
+        hint = "width=None: infinite"
+        raise NotCovered(f"layers of at most {_WIDEST} nodes, to draw them", got=width, where="width", hint=hint)
 
 
 class _Gathered:

@@ -317,9 +317,8 @@ def edge_of_chaos(
     check_number(bias_var, "bias_var", "edge_of_chaos")
     if stage := as_stage(what):
         if kind == "variance":
-            raise NotCovered(
-                "kind='gradients' for residual blocks and BatchNorm", got=kind, hint="fg.fixed_point: its q"
-            )
+            hint = "fg.fixed_point: its q"
+            raise NotCovered("kind='gradients' for residual blocks and BatchNorm", got=kind, hint=hint)
         return _crossing(stage, bias_var, "edge of chaos")
     block = as_block(what)
     if kind == "variance":

@@ -187,9 +187,8 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
     else:
         layers = (Activate(activation(what)),)
     if not any(layer.kind == "activation" for layer in layers):
-        raise InvalidInput(
-            "an activation, with pools or norms if you like", got=repr(str(what)), hint="'tanh' or 'relu > maxpool(2)'"
-        )
+        hint = "'tanh' or 'relu > maxpool(2)'"
+        raise InvalidInput("an activation, with pools or norms if you like", got=repr(str(what)), hint=hint)
     for layer in layers:
         if layer.weighted or Mix.POINTS in layer.mixes:
             hint = "fg.predict of a deep network: its gradient_growth and gamma by depth"

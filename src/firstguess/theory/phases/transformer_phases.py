@@ -112,9 +112,8 @@ def transformer_phases(
     check_count(length, "length", "transformer_phases", low=2)
     check_count(depth, "depth", "transformer_phases", low=1)
     if length > _LONGEST:
-        raise NotCovered(
-            f"sequences of at most {_LONGEST} tokens", got=length, where="transformer_phases", hint="length=32"
-        )
+        hint = "length=32"
+        raise NotCovered(f"sequences of at most {_LONGEST} tokens", got=length, where="transformer_phases", hint=hint)
     x = axis(strengths, np.geomspace(0.1, 12.0, 9), "strengths", positive=True)
     y = axis(residuals, np.geomspace(0.1, 6.0, 7), "residuals", positive=True)
     found = [[_point(activation, float(s), float(a), length, depth) for s in x] for a in y]

@@ -222,9 +222,8 @@ class ClassShares(Shown):
         [0.0625, 0.25, 0.375, 0.25, 0.0625]
         """
         if self.points is None:
-            raise InvalidInput(
-                "a finite number of points", got="infinitely many", where="Guesses.pmf()", hint="points=1000, or pdf(g)"
-            )
+            hint = "points=1000, or pdf(g)"
+            raise InvalidInput("a finite number of points", got="infinitely many", where="Guesses.pmf()", hint=hint)
         return self._pmf(self.points)
 
     def mean(self) -> float:
@@ -310,9 +309,8 @@ class ClassShares(Shown):
         rows, points = self._rows(), self.points
         n = points if n is None else checks.count(n, 1, "number of points", "never(n)", "n=1000")
         if n is None or (points is not None and n > points):
-            raise InvalidInput(
-                "a number of points n" + (f" up to {points}" if points else ""), got=n, where="never(n)", hint="n=1000"
-            )
+            expected = "a number of points n" + (f" up to {points}" if points else "")
+            raise InvalidInput(expected, got=n, where="never(n)", hint="n=1000")
         if points is None:
             return of_rows(np.exp(n * np.log1p(-np.minimum(rows, 1.0 - 1e-16))).sum(axis=1))
         left = points - np.rint(rows * points)  # points with another guess, of which all n have to be

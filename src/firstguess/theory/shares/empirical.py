@@ -305,9 +305,8 @@ class EmpiricalGuesses(ClassShares):
     def __post_init__(self) -> None:
         fractions = np.array(self.fractions, dtype=np.float64)  # a copy: nobody else can change it
         if fractions.ndim != 2 or not len(fractions) or fractions.shape[1] < 2:
-            raise InvalidInput(
-                "fractions as an array (inits, classes)", got=f"shape {fractions.shape}", where="EmpiricalGuesses"
-            )
+            expected = "fractions as an array (inits, classes)"
+            raise InvalidInput(expected, got=f"shape {fractions.shape}", where="EmpiricalGuesses")
         if not (np.abs(fractions.sum(axis=1) - 1) < 1e-6).all() or fractions.min() < 0:
             raise InvalidInput("fractions whose rows sum to 1", got="rows that do not", where="EmpiricalGuesses")
         fractions.flags.writeable = False

@@ -194,9 +194,8 @@ class Guesses(ClassShares):
     def __post_init__(self) -> None:
         gamma = checks.number(self.gamma)
         if not gamma >= 0:
-            raise InvalidInput(
-                "a drift ratio γ from 0 to infinity", got=self.gamma, where="Guesses(gamma)", hint="gamma=1.0"
-            )
+            hint = "gamma=1.0"
+            raise InvalidInput("a drift ratio γ from 0 to infinity", got=self.gamma, where="Guesses(gamma)", hint=hint)
         object.__setattr__(self, "gamma", abs(gamma))  # −0.0 is 0
         object.__setattr__(
             self, "classes", checks.count(self.classes, 2, "number of classes", "Guesses(classes)", "classes=2")
@@ -351,9 +350,8 @@ class Guesses(ClassShares):
     def from_dict(cls, data: Mapping[str, Any]) -> Guesses:
         """The inverse of `to_dict`; γ may also be text such as "inf"."""
         if "gamma" not in data or not set(data) <= {"gamma", "classes", "points"}:
-            raise InvalidInput(
-                "the keys gamma, classes, points", got=sorted(data), where="Guesses.from_dict", hint='{"gamma": 1.0}'
-            )
+            expected = "the keys gamma, classes, points"
+            raise InvalidInput(expected, got=sorted(data), where="Guesses.from_dict", hint='{"gamma": 1.0}')
         gamma = data["gamma"]
         return cls(float(gamma) if isinstance(gamma, str) else gamma, data.get("classes", 2), data.get("points"))
 

@@ -90,9 +90,8 @@ class Accuracy(Curve):
 
     def __getitem__(self, which: str | int) -> Curve:
         if which not in self.groups:
-            raise InvalidInput(
-                "a class, 'favoured' or 'others'", got=which, where="accuracy[…]", hint="accuracy['favoured']"
-            )
+            hint = "accuracy['favoured']"
+            raise InvalidInput("a class, 'favoured' or 'others'", got=which, where="accuracy[…]", hint=hint)
         return Curve(self.steps, self.groups[which])
 
     def to_dict(self) -> dict[str, Any]:

@@ -229,9 +229,8 @@ def _starts(start: Any, covariance: Array, task: DescentTask, seed: int) -> tupl
     if not isinstance(start, str):
         given = np.asarray(start, np.float64)
         if given.ndim != 3 or given.shape[1:] != (total, classes):
-            raise InvalidInput(
-                f"logits of shape (networks, {total}, {classes})", got=f"shape {given.shape}", where="start"
-            )
+            expected = f"logits of shape (networks, {total}, {classes})"
+            raise InvalidInput(expected, got=f"shape {given.shape}", where="start")
         if not np.isfinite(given).all():
             raise InvalidInput("finite logits", got="NaN or Inf", where="start")
         z = given[..., 1:] - given[..., :1] if task.paired else given
@@ -251,9 +250,8 @@ def _starts(start: Any, covariance: Array, task: DescentTask, seed: int) -> tupl
         kept.append(z)
         if tried >= 20 * draws and found < tried / _TRIES:
             share = found / tried
-            raise InvalidInput(
-                f"starts that are {start}", got=f"{share:.2%} of those drawn", where="start", hint="start='any'"
-            )
+            hint = "start='any'"
+            raise InvalidInput(f"starts that are {start}", got=f"{share:.2%} of those drawn", where="start", hint=hint)
     return np.concatenate(kept, axis=1)[:, : draws * k].astype(dtype), tried
 
 
