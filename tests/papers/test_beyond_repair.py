@@ -116,7 +116,7 @@ def test_a_centred_head_is_the_descriptions_member_with_its_mean_logits_taken_of
 
 def test_parts_of_data_do_not_overlap() -> None:
     data = Data(np.arange(60, dtype=np.float32).reshape(30, 2), np.arange(30) % 3)
-    parts = arms.split(data, (12, 8, 10), seed=2)
+    parts = arms.split(data, (12, 8, 10), 2, 0x5917)
     assert [part.n for part in parts] == [12, 8, 10]
     rows = [tuple(row) for part in parts for row in part.x]
     assert len(set(rows)) == 30

@@ -13,8 +13,7 @@ from firstguess_papers.items import Item
 from firstguess_papers.judging import Number
 from firstguess_papers.measured import decided
 from firstguess_papers.norm_depth import descend
-from firstguess_papers.training_pieces import trained
-from firstguess_papers.training_speed import BiasModes, bias_modes, hand_overs
+from firstguess_papers.training_pieces import BiasModes, bias_modes, hand_overs, trained
 from paper_trainings import arm_of, around, tiny
 
 import firstguess as fg

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from firstguess_papers import mf_training
-from firstguess_papers import training_speed as speed
+from firstguess_papers import training_pieces as speed
 from firstguess_papers.claims import CLAIMS
 from firstguess_papers.mf_training import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
 from firstguess_papers.registry import items
@@ -123,15 +123,15 @@ def test_fewer_than_ten_networks_decide_nothing() -> None:
 def test_more_and_less_say_no_to_equals() -> None:
     one = 0.5 + 0.001 * np.sin(np.arange(20))
     assert speed.more(one, np.full(20, 0.5), room=0.02) is False
-    assert speed.less(one, np.full(20, 0.7), room=0.02) is True
-    assert speed.less(one, np.full(20, 0.3), room=0.02) is False
+    assert speed.more(np.full(20, 0.7), one, room=0.02) is True
+    assert speed.more(np.full(20, 0.3), one, room=0.02) is False
     wide = 0.5 + 0.2 * np.sin(np.arange(20))
     assert speed.more(wide, np.full(20, 0.5), room=0.02) is None
 
 
 def test_balanced_points_and_held_out_ones(tmp_path: Path) -> None:
     uneven = Data(np.arange(60.0).reshape(30, 2), np.array([0] * 20 + [1] * 10))
-    even = speed.balanced(uneven, 12)
+    even = speed.chosen(uneven, (6, 6))
     assert np.bincount(even.y).tolist() == [6, 6]
     for row, label in zip(even.x, even.y, strict=True):
         at = int(row[0] / 2)

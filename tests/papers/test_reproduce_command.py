@@ -89,7 +89,7 @@ import sys
 from firstguess.cli import main
 from firstguess_papers import registry
 from firstguess_papers.items import Outcome, item
-from firstguess_papers.judging import entry, same
+from firstguess_papers.judging import check, claimed
 from firstguess_papers.charts import columns, row, std
 
 full = dict(inits=30 if "other settings" in sys.argv[0] else 20)
@@ -100,12 +100,12 @@ def function(run):
     from firstguess_papers.charts import law_panel
 
     x = fg.data.blob(50, 5, seed=run.seed)
-    m = run.measure("dense > relu > dense", x, inits=run.take("inits"), width=8)
+    m = run.measure("dense > relu > dense", x, inits=run.sizes[0]["inits"], width=8)
     if "stop" in sys.argv[0] and not ("twice" in sys.argv[0] and run.item.id == "beyond/small"):
         raise KeyboardInterrupt
     print(run.computed, run.reused, file=sys.stderr)
     chart = figures.panels_chart([law_panel("ReLU", m, bins=5)], title="A small item")
-    one = entry("I4", "std is 0.2 within 0.3", f"std {std(m)}", [same(std(m), 0.2, room=0.3)])
+    one = claimed("I4", "small", [check("std", std(m), near=0.2, room=0.3)])
     return Outcome([one], {"laws": columns([row("ReLU", m)])}, {"laws": chart})
 
 ids = ["beyond/small", "beyond/smaller"] if "twice" in sys.argv[0] else ["beyond/small"]

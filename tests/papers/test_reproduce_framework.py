@@ -14,7 +14,7 @@ import pytest
 from firstguess_papers import claims, judging, ledger, records, registry
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Entry, Item, Outcome, item
-from firstguess_papers.judging import UNKNOWN, Number, above, below, check, claimed, each, entry, same, verdict
+from firstguess_papers.judging import UNDECIDED, UNKNOWN, Check, Number, above, below, check, claimed, each, same, verdict
 from firstguess_papers.measured import Deciding, measured
 from firstguess_papers.running import Missing, Run
 
@@ -199,7 +199,7 @@ def test_a_measurement_stays_where_other_sizes_change(tmp_path: Path) -> None:
     import firstguess as fg
 
     def function(run: Run) -> Outcome:
-        m = run.measure("dense > relu > dense", fg.data.blob(30, 5), inits=run.take("coins"), width=10)
+        m = run.measure("dense > relu > dense", fg.data.blob(30, 5), inits=run.sizes[0]["coins"], width=10)
         return Outcome([Entry("I4", "s", f"{m.inits} {len(run.reused)}", "holds")])
 
     sizes = {"about": "{coins} {tables}", "quick": {"coins": 20, "tables": 1}, "full": {"coins": 20, "tables": 1}}
@@ -209,7 +209,7 @@ def test_a_measurement_stays_where_other_sizes_change(tmp_path: Path) -> None:
 
 
 def test_sizes_can_be_changed_for_one_run(tmp_path: Path) -> None:
-    toy = make(lambda run: Outcome([Entry("I4", "s", str(run.take("coins")), "holds")]))
+    toy = make(lambda run: Outcome([Entry("I4", "s", str(run.sizes[0]["coins"]), "holds")]))
     usual = run_item(toy, tmp_path, quick=True)
     other = run_item(toy, tmp_path, quick=True, changed={"coins": 5})
     assert (usual.entries[0].measured, other.entries[0].measured, other.settings) == ("2", "5", "5 coins.")
@@ -341,14 +341,15 @@ def test_an_entry_is_made_of_its_checks() -> None:
 
 def test_verdicts_follow_from_checks() -> None:
     assert verdict([True], within=[None]) == "holds with a limit"
-    assert "too large to decide" in entry("I1", "s", "m", [True], within=[None], limit="here").why
+    fine, off, open_ = (Check("a", "above 0", truth, "1") for truth in (True, False, None))
+    assert claimed("I1", "s", [fine], within=[open_], limit="here").why == UNDECIDED
     assert verdict([np.bool_(True)], within=[np.bool_(False)]) == "holds with a limit"  # type: ignore[list-item]
     assert verdict([np.bool_(False)]) == "does not hold"  # type: ignore[list-item]
     assert verdict([None, True]) == "not tested"
-    assert entry("I1", "s", "m", [True], within=[False], limit="here").why == "here"
-    assert entry("I1", "s", "m", [False], otherwise="there").why == "there"
-    assert entry("I1", "s", "m", [True], limit="here").why == ""
-    assert entry("I1", "s", "m", [True], headline="γ = 2 ± 1").headline == "γ = 2 ± 1"
+    assert claimed("I1", "s", [fine], within=[off], limit="here").why == "here: a"
+    assert claimed("I1", "s", [off], otherwise="there").why == "there: a"
+    assert claimed("I1", "s", [fine], limit="here").why == ""
+    assert claimed("I1", "s", [fine], headline="γ = 2 ± 1").headline == "γ = 2 ± 1"
 
 
 def test_a_right_claim_is_rarely_called_wrong() -> None:
@@ -510,8 +511,8 @@ def _sampled(mean: float, **asked: Any) -> Item:
     """Asks whether 0.5 ± 1 / √networks is above 0; parts of 25 networks."""
 
     def function(run: Run) -> Outcome:
-        networks = 25 * run.take("parts")
-        for part in range(run.take("parts")):
+        networks = 25 * run.sizes[0]["parts"]
+        for part in range(run.sizes[0]["parts"]):
             run.piece({"part": part}, lambda: {"x": 1.0}, complete=True, label=f"part {part}")
         found = Number(mean, 1 / math.sqrt(networks))
         return Outcome([claimed("I4", "coins", [check("heads", found, above=0.0, **asked)])], notes=[*run.computed])

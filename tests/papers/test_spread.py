@@ -85,7 +85,7 @@ def _measures(run: Run) -> Outcome:
     import firstguess as fg
 
     x = fg.data.blob(60, 8, seed=run.seed)
-    inits, width = run.take("inits width")
+    inits, width = (run.sizes[0][name] for name in ("inits", "width"))
     found = {name: run.measure(net, x, inits=inits, width=width, label=name) for name, net in NETS.items()}
     stds = {name: m.guesses.std() for name, m in found.items()}
     again = run.measure(NETS["1 layers"], x, inits=inits + 1, width=width, label="again").guesses.std()

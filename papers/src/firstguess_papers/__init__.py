@@ -10,9 +10,9 @@ where that does not fit, a function from a `Run` to an `Outcome`. A paper is the
 | `running.py` | `Run`: sizes, data, pieces that survive an interruption and that others may compute |
 | `judging.py` | numbers with errors, three-valued checks, verdicts |
 | `charts.py` | numbers of measurements, rows of tables, charts of them |
-| `training_pieces.py`, `training_speed.py` | trainings and predictions of them as pieces; how fast |
+| `training_pieces.py` | trainings and predictions of them as pieces; how fast |
 | `models.py`, `image_models.py` | models in PyTorch |
-| `claims.py` | the claims in our words, findings, checks that were changed |
+| `claims.toml` | the claims in our words, findings, checks that were changed |
 | `registry.py`, `execute.py` | finds items, and runs them: one by one, several at once, or spread |
 | `records.py`, `ledger.py` | what items found; records → `docs/claims.md` and a page per paper |
 | `library.py` | all that is used of firstguess beyond its public names |

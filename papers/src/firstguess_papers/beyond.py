@@ -6,13 +6,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 import firstguess as fg
 from firstguess import FirstguessError, Network, figures
-from firstguess.data import two_blobs
+from firstguess.data import Data, two_blobs
 from firstguess_papers.charts import DOTS, deep, largest, law_panel, lines, ratio, row, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import UNKNOWN, Array, Check, Number, Truth, above, all_of, check, claimed, same
@@ -21,10 +21,6 @@ from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import DEPTHS, PLACES, network
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.training_pieces import SEEDS, starts, trained
-
-if TYPE_CHECKING:
-    from firstguess import Measurement, Prediction
-    from firstguess.data import Data
 
 ROOM = 0.03  # of the standard deviation of G₀: the kernel is for infinite width
 NETWORKS = {
@@ -133,9 +129,9 @@ class Panel:
 
     place: str
     depth: int
-    measured: Measurement
-    infinite: Prediction
-    finite: Prediction | None
+    measured: fg.Measurement
+    infinite: fg.Prediction
+    finite: fg.Prediction | None
     why: str = ""
 
     @property

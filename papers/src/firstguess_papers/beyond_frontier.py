@@ -5,28 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 import firstguess as fg
 from firstguess import Network, Stand, predict, tune
+from firstguess.data import Data
+from firstguess_papers import library
 from firstguess_papers.beyond_repair import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
 from firstguess_papers.charts import Line, arms_chart, lines, ratio
 from firstguess_papers.charts import predicted as predicted_line
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, Truth, above, all_of, check, claimed, each
-from firstguess_papers.library import Curve, stand
+from firstguess_papers.library import Curve, Piece, stand
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import mean
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import modes, starts_of, trained
-from firstguess_papers.training_speed import chosen
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
-    from firstguess_papers.library import Chart, Piece
-    from firstguess_papers.training_pieces import Arm
+from firstguess_papers.training_pieces import Arm, chosen, modes, starts_of, trained
 
 ROOM = 0.05  # of a share or an accuracy: what a prediction may be off
 CURVES = ("largest", "favoured", "others")
@@ -408,7 +404,7 @@ def _row(case: Candidate, found: Numbers) -> dict[str, Any]:
     return line | {"law": found.law, "kept": found.kept.value}
 
 
-def chart(found: Measured) -> Chart:
+def chart(found: Measured) -> library.Chart:
     """γ and P − 1 of networks over γ in closed form; those at one γ stand side by side."""
     rows: list[dict[str, Any]] = []
     for case, one in found.values():

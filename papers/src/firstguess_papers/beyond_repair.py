@@ -5,25 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from firstguess import Inputs, Network, Stand, predict, tune
+from firstguess.data import Data
+from firstguess_papers import library
 from firstguess_papers.charts import Line, arms_chart
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import UNKNOWN, Array, Check, Number, check, claimed, each
 from firstguess_papers.library import changed, stand
 from firstguess_papers.measured import Found, measured
-from firstguess_papers.training_pieces import Arm, trained
-from firstguess_papers.training_speed import SAME_SCORE, apart, log_steps, number, over_looks, part_of, scores, typical
+from firstguess_papers.training_pieces import (
+    SAME_SCORE,
+    Arm,
+    apart,
+    log_steps,
+    number,
+    over_looks,
+    scores,
+    split,
+    trained,
+    typical,
+)
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from firstguess.data import Data
-    from firstguess_papers.library import Chart
 
 PLAIN, BEFORE, AFTER, HEAD = "plain", "LayerNorm before", "LayerNorm after", "head centred"
 LEAKY, RESIDUAL, INSIDE, SHALLOW = "leaky, tuned", "residual, tuned", "residual, norm after φ inside", "shallow"
@@ -150,18 +158,11 @@ def worst(arm: Arm, step: int) -> Array:
     return np.nan_to_num(arm.values("test worst", step), nan=0.0)
 
 
-def split(data: Data, sizes: Sequence[int], seed: int) -> list[Data]:
-    """Disjoint parts of so many points, in an order of their own."""
-    order = np.random.default_rng([seed, 0x5917]).permutation(data.n)
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [part_of(data, order[a:b]) for a, b in pairwise(ends)]
-
-
 def trained_setting(c: Found, name: str, optimizer: Optimizer) -> Setting:
     """All arms: the rate by validation points and networks of its own, then the networks that are judged."""
     spec, threshold = DATA[name]
     whole = c.run.data(spec, points=c.points + c.validation + c.held)
-    x, validation, held = split(whole, (c.points, c.validation, c.held), c.run.seed)
+    x, validation, held = split(whole, (c.points, c.validation, c.held), c.run.seed, 0x5917)
     found = Setting(name, optimizer, threshold, {}, {}, {}, [])
     more, grid, seed = c.parts * c.known["first"], c.rates[optimizer], c.run.seed
     for arm, network in networks(c.depth).items():
@@ -334,7 +335,7 @@ def rows(setting: Setting, places: Mapping[str, Stand]) -> list[dict[str, Any]]:
     ]
 
 
-def charts(settings: Sequence[Setting]) -> dict[str, Chart]:
+def charts(settings: Sequence[Setting]) -> dict[str, library.Chart]:
     """Accuracy and worst class of all arms but the moved head, and that beside the plain network."""
     drawn = {
         "arms": ([arm for arm in NAMES if arm != HEAD], "Deep networks, repaired in six ways, beside one hidden layer"),

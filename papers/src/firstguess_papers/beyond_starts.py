@@ -11,20 +11,19 @@ import numpy as np
 
 import firstguess as fg
 from firstguess import Inputs, Network
+from firstguess.data import Data
 from firstguess_papers.charts import Line, arms_chart, lines
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, each
+from firstguess_papers.library import Piece
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Missing, Run
-from firstguess_papers.training_pieces import Arm, trained
-from firstguess_papers.training_speed import apart, more, number, part_of
+from firstguess_papers.training_pieces import Arm, apart, more, number, part_of, trained
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from firstguess.data import Data
-    from firstguess_papers.library import Piece
     from firstguess_papers.models import Moved
 
 PLAIN, PRIOR, TILTED, WEIGHTS = "plain", "log prior", "start tilted to the minority", "class weights"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,7 @@ from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Number, check, claimed, each
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import mean, ratio
-
-if TYPE_CHECKING:
-    from firstguess import Network
-    from firstguess_papers.running import Run
+from firstguess_papers.running import Run
 
 CLASSES = 10
 _HEADS = 16  # classifiers that are drawn on one network: its average largest share
@@ -46,7 +43,7 @@ class Design:
     norm: Literal["layernorm", "rmsnorm"]
     gated: bool = False
 
-    def network(self, depth: int, width: int) -> Network:
+    def network(self, depth: int, width: int) -> fg.Network:
         """Without a read-out; after blocks that do not end in a norm there is one more."""
         hidden = f"dense(width={2 * (8 * width // 3)}) > gated(silu)" if self.gated else f"dense(width={4 * width})"
         mlp = f"{hidden} > dense" if self.gated else f"{hidden} > gelu > dense"
@@ -130,15 +127,15 @@ def gamma_ratio(one: Drawn, other: Drawn, index: int = -1) -> Number:
     return Number(value(np.ones(n, dtype=bool)), float(np.sqrt((n - 1) * left_out.var())))
 
 
-def drawn(run: Run, name: str, network: Network, x: NDArray[Any], **given: Any) -> Drawn:
+def drawn(run: Run, name: str, network: fg.Network, x: NDArray[Any], **given: Any) -> Drawn:
     """Networks as `_drawn` draws them; columns are by place, and at each by read-out."""
     piece = run.keep(_drawn, label=name, network=network, x=x, seed=run.seed, **given)
     return Drawn(*(piece[part] for part in ("c", "s", "share")))
 
 
 def _drawn(
-    network: Network, x: NDArray[Any], *, width: int, inits: int, seed: int, read_outs: Sequence[ReadOut] = ("token",),
-    behind: Sequence[int] = (), normed: bool = False, progress: Progress = lambda done, total: None,
+    network: fg.Network, x: NDArray[Any], *, width: int, inits: int, seed: int, behind: Sequence[int] = (),
+    read_outs: Sequence[ReadOut] = ("token",), normed: bool = False, progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Networks read after as many layers as `behind` says (and their last norm, if `normed`), or after all of them."""
     import torch
@@ -173,7 +170,7 @@ def _share(nodes: Array, read_out: ReadOut, heads: Array) -> float:
 
 
 def predicted(
-    run: Run, name: str, network: Network, x: NDArray[Any], *, width: int, read_out: ReadOut = "token"
+    run: Run, name: str, network: fg.Network, x: NDArray[Any], *, width: int, read_out: ReadOut = "token"
 ) -> tuple[float, float]:
     """γ of a read-out and the average largest share, by the covariances of tokens: theory.md (20)-(28)."""
     given: dict[str, Any] = {"network": network, "x": x, "width": width, "read_out": read_out}
@@ -181,7 +178,7 @@ def predicted(
     return piece["gamma"], piece["share"]
 
 
-def _by_covariances(network: Network, x: NDArray[Any], width: int, read_out: ReadOut) -> dict[str, float]:
+def _by_covariances(network: fg.Network, x: NDArray[Any], width: int, read_out: ReadOut) -> dict[str, float]:
     from firstguess_papers.library import draw_guesses, token_covariances
 
     c, s, k = covariance_of(token_covariances(network, x, width=width).k, len(x), read_out)
@@ -370,7 +367,7 @@ PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of what stands beside the own vector: how
 _SHIFT = 3.5  # z, standard deviations that the own logit stands higher
 
 
-def bare(network: Network) -> Network:
+def bare(network: fg.Network) -> fg.Network:
     """The same without positions, first token and types: what the blocks alone make."""
     kept: list[Any] = [layer for layer in network.layers if layer.kind not in ("cls", "positions")]
     layers = tuple(replace(one, types=0.0) if one.kind == "embed" else one for one in kept)
@@ -493,7 +490,7 @@ tokens_own = measured(
 )  # fmt: skip
 
 
-def own_network(part: float, width: int, vocabulary: int) -> Network:
+def own_network(part: float, width: int, vocabulary: int) -> fg.Network:
     """One z for every `part`: beside the own vector (variance 1) stands what makes z² = width/q, shared or not."""
     rest = width / _SHIFT**2 - 1.0
     bent = fg.activation("silu").moments(0.0, 1.0)
@@ -507,7 +504,7 @@ def own_network(part: float, width: int, vocabulary: int) -> Network:
 
 
 def _own(
-    network: Network, ids: Any, width: int, inits: int, seed: int, progress: Progress = lambda done, total: None
+    network: fg.Network, ids: Any, width: int, inits: int, seed: int, progress: Progress = lambda done, total: None
 ) -> dict[str, Any]:
     """C and S over pairs of tokens before the head, and the share of tokens that guess themselves."""
     import torch

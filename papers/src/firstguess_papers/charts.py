@@ -9,26 +9,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+import firstguess as fg
 from firstguess import InvalidInput
 from firstguess_papers import library
 from firstguess_papers.judging import Array, Number, proportion
-from firstguess_papers.library import predicted_law
+from firstguess_papers.library import Curve, predicted_law
 from firstguess_papers.training_pieces import Arm
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from firstguess import EmpiricalGuesses, Guesses, Measurement, Prediction
-    from firstguess.figures import Panel, Series
-    from firstguess_papers.library import Chart, Curve
 
-
-def std(m: Measurement) -> Number:
+def std(m: fg.Measurement) -> Number:
     """Standard deviation of a guess fraction over initializations."""
     return Number(m.guesses.std(), m.guesses.standard_error("std"))
 
 
-def largest(m: Measurement) -> Number:
+def largest(m: fg.Measurement) -> Number:
     """The average largest fraction, E max_c G_c."""
     return Number(m.guesses.expected_max(), m.guesses.standard_error("expected_max"))
 
@@ -40,12 +37,12 @@ def theory_gamma(network: Any) -> float:
     return float(predict(network).gamma[-1])
 
 
-def gamma(m: Measurement, layer: int = -1) -> Number:
+def gamma(m: fg.Measurement, layer: int = -1) -> Number:
     """γ of a layer with weights: by default the output."""
     return Number(float(m.gamma[layer]), float(m.gamma_se[layer]))
 
 
-def share(m: Measurement, low: float, high: float) -> Number:
+def share(m: fg.Measurement, low: float, high: float) -> Number:
     """The share of networks whose G₀ is from `low` to `high`, with its binomial error (at least that of one)."""
     inside = (m.guesses.fractions[:, 0] >= low) & (m.guesses.fractions[:, 0] <= high)
     return proportion(inside)
@@ -63,21 +60,21 @@ def ratio(over: Array, under: Array) -> Number:
 
 def law_panel(
     label: str,
-    m: Measurement,
+    m: fg.Measurement,
     *,
-    theory: Mapping[str, Guesses | EmpiricalGuesses | Prediction] | None = None,
+    theory: Mapping[str, fg.Guesses | fg.EmpiricalGuesses | fg.Prediction] | None = None,
     bins: int = 20,
     note: str | None = None,
     top: float | None = None,
-) -> Panel:
+) -> fg.figures.Panel:
     """The measured law of the guess fractions, and predicted ones on the same bins (for as many data points)."""
-    from firstguess import Guesses, MixedGuesses, Prediction, figures
+    from firstguess import MixedGuesses, figures
 
     edges, density = m.guesses.histogram(bins)
     curves: dict[str, Any] = {}
     for name, law in (theory or {}).items():
-        known = predicted_law(law, m.points) if isinstance(law, Prediction) else law
-        if isinstance(known, Guesses | MixedGuesses):
+        known = predicted_law(law, m.points) if isinstance(law, fg.Prediction) else law
+        if isinstance(known, fg.Guesses | MixedGuesses):
             known = replace(known, points=m.points)
         below = known.cdf(edges)
         curves[name] = np.diff(below, prepend=0.0)[1:] / np.diff(edges)
@@ -86,12 +83,12 @@ def law_panel(
 
 
 def laws(
-    cells: Mapping[Any, Measurement],
+    cells: Mapping[Any, fg.Measurement],
     label: Callable[..., str],
     *,
     title: str,
     theory: Callable[..., Mapping[str, Any]] = lambda *_: {},
-    note: Callable[[Measurement], str] | None = None,
+    note: Callable[[fg.Measurement], str] | None = None,
     bins: int = 20,
     says: str = "",
     **look: Any,
@@ -107,12 +104,12 @@ def laws(
     return figures.panels_chart(panels, title=title, subtitle=[f"Bars: networks. {says}"] if says else [], **look)
 
 
-def note_largest(m: Measurement) -> str:
+def note_largest(m: fg.Measurement) -> str:
     """A panel's note where many classes are guessed."""
     return f"average largest fraction {largest(m)}"
 
 
-def row(name: str, m: Measurement, **more: Any) -> dict[str, Any]:
+def row(name: str, m: fg.Measurement, **more: Any) -> dict[str, Any]:
     """One line of a table: the headline numbers of a measurement."""
     numbers: dict[Literal["std", "largest"], Number] = {"std": std(m), "largest": largest(m)}
     line: dict[str, Any] = {"name": name, **more, "inits": m.inits, "points": m.points, "classes": m.classes}
@@ -155,7 +152,7 @@ def deep(block: str, depth: int, dense: str = KAIMING) -> str:
     return f"{depth} x [{dense} > {block}] > {dense}"
 
 
-def gammas(m: Measurement) -> list[Number]:
+def gammas(m: fg.Measurement) -> list[Number]:
     """γ of the hidden pre-activations after 1, 2, … blocks: what the output of a network of that depth would have.
 
     Those have as many nodes as a layer is wide, the output only as many as there are classes: errors are far smaller.
@@ -165,14 +162,13 @@ def gammas(m: Measurement) -> list[Number]:
     return [Number(float(g), e) for g, e in zip(m.gamma[1:-1], errors, strict=True)]
 
 
-def beyond_flips(m: Measurement) -> Number:
+def beyond_flips(m: fg.Measurement) -> Number:
     """The average largest fraction beyond that of points whose classes are drawn evenly: 0 where guesses are even.
 
     Where every node is centred over the data γ is 0 by construction, and only the guesses can show what is left.
     """
-    from firstguess import Guesses
 
-    return largest(m) - Number(Guesses(0.0, m.classes, m.points).expected_max())
+    return largest(m) - Number(fg.Guesses(0.0, m.classes, m.points).expected_max())
 
 
 def line(name: str, number: Number, **more: Any) -> dict[str, Any]:
@@ -217,33 +213,33 @@ AXES = {  # names of columns, as an axis has them
 }
 
 
-def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> Series:
+def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> fg.figures.Series:
     """Points with error bars."""
-    from firstguess.figures import Series
 
-    return Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
+    return fg.figures.Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
 
 
-def points(label: str, numbers: Mapping[Any, Number]) -> Series:
+def points(label: str, numbers: Mapping[Any, Number]) -> fg.figures.Series:
     """Points with error bars, by their x."""
     return measured(label, [*numbers], [*numbers.values()])
 
 
-def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> Series:
+def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> fg.figures.Series:
     """A line."""
-    from firstguess.figures import Series
 
-    return Series(label, x, values, mark="line")
+    return fg.figures.Series(label, x, values, mark="line")
 
 
-def series(rows: Rows, x: str, y: str = "value", *, by: str = "name", theory: str = "theory") -> list[Series]:
+def series(
+    rows: Rows, x: str, y: str = "value", *, by: str = "name", theory: str = "theory"
+) -> list[fg.figures.Series]:
     """Points of the column `y` over the column `x`, a series for each value of `by`, and a line where theory is known.
 
     >>> rows = [{"name": "ReLU", "depth": k, "value": Number(0.5 * k, 0.1), "theory": 0.5 * k} for k in (1, 2)]
     >>> [(one.label, list(one.y), one.mark) for one in series(rows, "depth")]
     [('ReLU', [0.5, 1.0], 'line'), ('ReLU', [0.5, 1.0], 'points')]
     """
-    found: list[Series] = []
+    found: list[fg.figures.Series] = []
     for label in dict.fromkeys(row[by] for row in rows):
         own = [row for row in rows if row[by] == label]
         known = [row for row in own if row.get(theory) is not None]
@@ -276,11 +272,11 @@ def lines(
     by: str = "name",
     theory: str = "theory",
     panel: str = "",
-    also: Mapping[str, Sequence[Series]] | None = None,
+    also: Mapping[str, Sequence[fg.figures.Series]] | None = None,
     title: str = "",
     subtitle: str = "",
     **look: Any,
-) -> Chart:
+) -> library.Chart:
     """`series` of a table as a chart, a panel for each value of the column `panel`; `also` are more of them by panel.
 
     Axes are named after their columns (`AXES`); `look` is that of `lines_chart`, and goes before.
@@ -303,7 +299,7 @@ def lines(
 def dots(
     rows: Rows, row: str, y: str = "value", *, by: str = "", theory: str = "theory", panel: str = "", title: str = "",
     subtitle: str = "", **look: Any,
-) -> Chart:  # fmt: skip
+) -> library.Chart:  # fmt: skip
     """Values of a table as dots ± 2 standard errors: a row for each value of the column `row`, series by `by`."""
     from firstguess.figures import Dot, dots_chart
 
@@ -378,7 +374,7 @@ CURVES = {  # names of curves, as a panel's heading has them
 ArmRows: TypeAlias = Mapping[str, tuple[Mapping[str, Arm], Mapping[str, Arm]]]  # trained and predicted arms by row
 
 
-def rows_chart(rows: ArmRows, curves: Sequence[str], *, floor: float | None = 0.0, **look: Any) -> Chart:
+def rows_chart(rows: ArmRows, curves: Sequence[str], *, floor: float | None = 0.0, **look: Any) -> library.Chart:
     """One row of panels for each row, one panel for each of the `CURVES`; `look` is that of `arms_chart`.
 
     Axes of shares begin at `floor`; None: at 0, and they end at the next full tenth above all curves.
@@ -411,7 +407,7 @@ def arms_chart(
     rules: Mapping[str, float] | None = None,
     width: int = _WIDTH,
     height: int = _HEIGHT,
-) -> Chart:
+) -> library.Chart:
     """Panels by heading; one colour an arm in all of them, named once above.
 
     Axes are shares from 0 to 100 %, but for the headings in `plain` (losses, gradients: as the numbers are) and the

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import firstguess as fg
+from firstguess.data import Data
 from firstguess.figures import Series, lines_chart
 from firstguess_papers import charts
 from firstguess_papers import image_models as networks
@@ -18,11 +19,17 @@ from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Array, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
-from firstguess_papers.training_pieces import MEMBERS, Arm, curve_rows, modes
-from firstguess_papers.training_speed import GAP, BiasModes, bias_modes, chosen, hand_overs
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
+from firstguess_papers.training_pieces import (
+    GAP,
+    MEMBERS,
+    Arm,
+    BiasModes,
+    bias_modes,
+    chosen,
+    curve_rows,
+    hand_overs,
+    modes,
+)
 
 TANH, RELU = KINDS
 SMALL, LARGE = 1e-3, 1e-1  # learning rates: ours, fixed before the first run

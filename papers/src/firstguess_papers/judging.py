@@ -26,8 +26,6 @@ SIGMAS = 4.0
 MANY = 12  # checks that are named in a statement, at most
 NOISY = "the errors of this run are too large to decide"  # so more networks can help
 UNDECIDED = "beyond that, the errors of this run are too large to decide"  # a limit that nothing is known about
-
-
 _sigmas: ContextVar[float] = ContextVar("sigmas", default=SIGMAS)
 
 
@@ -196,36 +194,6 @@ def verdict(must: Iterable[Truth], *, within: Iterable[Truth] = ()) -> Verdict:
     return "holds" if all_of(within) is True else "holds with a limit"
 
 
-def entry(
-    claim: str,
-    statement: str,
-    measured: str,
-    must: Iterable[Truth],
-    *,
-    within: Iterable[Truth] = (),
-    limit: str = "",
-    otherwise: str = "",
-    undecided: str = "",
-    headline: str = "",
-) -> Entry:
-    """An `Entry` whose verdict comes from the checks.
-
-    `limit`, `otherwise` and `undecided` say why, each only where it applies.
-    """
-    beyond = list(within)
-    found = verdict(must, within=beyond)
-    limits = limit or "a check that it should pass without a limit fails"
-    if all_of(beyond) is None:
-        limits = UNDECIDED
-    why = {
-        "holds": "",
-        "holds with a limit": limits,
-        "does not hold": otherwise or "the numbers contradict it",
-        "not tested": undecided or NOISY,
-    }[found]
-    return Entry(claim, statement, measured, found, why, headline)
-
-
 @dataclass(frozen=True)
 class Check:
     """A named number, what is asked of it, and the answer: an entry's texts and its verdict are made of these.
@@ -277,9 +245,8 @@ def check(
     rooms = [room] * len(many) if isinstance(room, (float, int)) else list(room)
     if near is not None:
         truths = [same(one, two, room=size) for one, two, size in zip(many, others, rooms, strict=True)]
-        asked = (
-            than if than.startswith("within") or not isinstance(room, (float, int)) else f"within {room:.3g} of {word}"
-        )
+        own = than.startswith("within") or not isinstance(room, (float, int))
+        asked = than if own else f"within {room:.3g} of {word}"
     else:
         rule = _above if above is not None else _below
         truths = [rule(one, two, by=by, least=least) for one, two in zip(many, others, strict=True)]
@@ -295,9 +262,8 @@ def check(
         said = ", ".join(each) if len(each) < 7 else f"at worst {each[far.index(max(far))]}"
         said += f", against {_text(others[0])}" if than and alike else ""
     else:
-        said = _listed(many)
-        if than:
-            said += f" against {_listed(others if others != others[:1] * len(others) else others[:1])}"
+        one_other = others == others[:1] * len(others)
+        said = _listed(many) + (f" against {_listed(others[:1] if one_other else others)}" if than else "")
     wrong = [label for label, truth in zip(labels, truths, strict=bool(labels)) if truth is False]
     return Check(name, asked, all_of(truths) if decided else None, said, ", ".join(wrong))
 
@@ -425,16 +391,15 @@ def claimed(
     ('γ of hidden layers: layer 1 within 0.02 of 0', 'layer 1: 0.100 ± 0.010', 'does not hold', 'not so: layer 1')
     """
     core, beyond = list(must), list(within)
+    found = verdict([one.truth for one in core], within=[one.truth for one in beyond])
+    unknown = all_of(one.truth for one in beyond) is None
+    why = {
+        "holds": "",
+        "holds with a limit": UNDECIDED if unknown else f"{limit}: {failing(beyond)}",
+        "does not hold": f"{otherwise}: {failing(core)}",
+        "not tested": undecided or NOISY,
+    }[found]
     said = dict.fromkeys(f"{one.name}: {one.found}" for one in (*core, *beyond))
     measured = [text for text in said if not any(other.startswith(f"{text} ") for other in said)]
-    return entry(
-        claim,
-        f"{about}: {asked(core)}" + (f"; without a limit {asked(beyond)}" if beyond else ""),
-        "; ".join([*measured, *([also] if also else [])]),
-        [one.truth for one in core],
-        within=[one.truth for one in beyond],
-        limit=f"{limit}: {failing(beyond)}",
-        otherwise=f"{otherwise}: {failing(core)}",
-        undecided=undecided,
-        headline=headline,
-    )
+    statement = f"{about}: {asked(core)}" + (f"; without a limit {asked(beyond)}" if beyond else "")
+    return Entry(claim, statement, "; ".join([*measured, *([also] if also else [])]), found, why, headline)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from firstguess import InvalidInput
+from firstguess.data import Data
+from firstguess_papers import library
 from firstguess_papers.charts import columns, row
 from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, Table, item
 from firstguess_papers.judging import Check, claimed
+from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, predicted, trained
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
-    from firstguess_papers.library import Chart
-    from firstguess_papers.running import Run
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def measured(
     title: str,
     where: str,
     *,
-    charts: Callable[[Found], Mapping[str, Chart]],
+    charts: Callable[[Found], Mapping[str, library.Chart]],
     cells: Callable[[Found], Mapping[Any, Cell | Training]] = lambda _: {},
     quantities: Callable[[Found], Mapping[str, Any]] = lambda _: {},
     tests: Sequence[Deciding] = (),

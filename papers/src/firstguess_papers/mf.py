@@ -9,22 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import firstguess as fg
 from firstguess import figures
+from firstguess.data import Data
 from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
 from firstguess_papers.measured import Deciding, Found, measured
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import predicted as known_training
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
-
 
 # The last axis of what `simulate` returns.
 CENTER, SPREAD, Q_AA, Q_AB, COSINE = range(5)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from firstguess import FirstguessError, Network
-from firstguess_papers.charts import lines
+from firstguess.data import Data
+from firstguess_papers import library
+from firstguess_papers.charts import Line, arms_chart, lines
 from firstguess_papers.items import Entry
 from firstguess_papers.judging import Array, Number, check, claimed
 from firstguess_papers.library import Curve, looked_at
@@ -17,22 +19,22 @@ from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import limits, text_of
 from firstguess_papers.mf_training import BATCH, EDGE, PHASES
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import MEMBERS, Arm, predicted, starts, trained
-from firstguess_papers.training_speed import (
+from firstguess_papers.training_pieces import (
+    MEMBERS,
     SAME_SCORE,
-    balanced,
+    Arm,
+    chosen,
     exceeds,
+    first,
     log_steps,
     number,
     part_of,
+    predicted,
     scores,
+    starts,
+    trained,
     with_held_out,
 )
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
-    from firstguess_papers.charts import Line
-    from firstguess_papers.library import Chart
 
 _BATCH = 100
 _EARLY = 0.25  # of the absorption time
@@ -82,12 +84,9 @@ class Ranks:
 
     def _ratio(self, kept: Any) -> float:
         mean = np.nanmean(self.draws[kept], axis=0)
-        under = np.flatnonzero(mean <= 0.5 * mean[0])
-        if not len(under):
+        half = first(-mean, self.steps, -0.5 * float(mean[0]))
+        if math.isinf(half):
             return math.nan
-        k = int(under[0])
-        part = (mean[k - 1] - 0.5 * mean[0]) / (mean[k - 1] - mean[k])
-        half = self.steps[k - 1] + part * (self.steps[k] - self.steps[k - 1])
         return math.log10(1 + half) - float(log_steps(self.absorbed[kept], int(self.steps[-1])).mean())
 
 
@@ -161,7 +160,7 @@ def _rank_rows(ranks: list[Ranks]) -> list[dict[str, Any]]:
     ]
 
 
-def _rank_chart(ranks: list[Ranks]) -> Chart:
+def _rank_chart(ranks: list[Ranks]) -> library.Chart:
     """Trained networks and their predictions; at 1 the bias is absorbed."""
     lines_of = _rank_rows(ranks)
     known = {(row["arm"], row["step"]): row["correlation"] for row in lines_of if row["source"] == "predicted"}
@@ -293,9 +292,7 @@ def _ticks(lines: list[Line]) -> tuple[float, float]:
     return math.floor(2 * float(np.nanmin(means)) - 0.2) / 2, math.ceil(2 * float(np.nanmax(means)) + 0.2) / 2
 
 
-def _pull_chart(pulls: dict[str, Pulls]) -> Chart:
-    from firstguess_papers.charts import Line, arms_chart
-
+def _pull_chart(pulls: dict[str, Pulls]) -> library.Chart:
     panels: dict[str, list[Line]] = {}
     plain: list[str] = []
     for name, p in pulls.items():
@@ -322,7 +319,7 @@ def _pull_chart(pulls: dict[str, Pulls]) -> Chart:
 
 
 def _class_pulls(c: Found) -> dict[str, Any]:
-    x = balanced(c.run.data("fashion_mnist:parity", points=3 * c.points), c.points)
+    x = chosen(c.run.data("fashion_mnist:parity", points=3 * c.points), (c.points // 2,) * 2)
     sizes: dict[str, Any] = {"depth": c.depth, "width": c.width, "steps": c.steps}
     sizes |= {"many": c.parts * c.many, "few": c.parts * c.few}
     return {"pulls": {name: _pulls(c.run, name, x, **sizes) for name in ("ReLU, edge", "tanh, edge")}}

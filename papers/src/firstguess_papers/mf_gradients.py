@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import firstguess as fg
 from firstguess import figures
+from firstguess.data import Data
 from firstguess_papers.charts import MARKS, gamma, lines, panels_of, predicted
 from firstguess_papers.charts import measured as points
 from firstguess_papers.items import Entry, Holds
@@ -20,16 +21,12 @@ from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import BIAS_VAR, CENTER, SPREAD, Setting, mf_settings, ratio, sampled
 from firstguess_papers.running import Run
 
-if TYPE_CHECKING:
-    from firstguess import Gradients
-    from firstguess.data import Data
-
 _DEPTH = 100  # MF's
 _EDGES, _NEUTRAL = ("ReLU, edge", "tanh, edge"), "tanh, neutral chaos"
 _GROUPS = {"all": "all points", "favoured": "favoured class", "others": "other classes"}
 
 
-def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: Any) -> Gradients:
+def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: Any) -> fg.Gradients:
     """`measure_gradients` of a description, kept as a piece; in float64, which reaches the smallest gradients.
 
     Levels are the paper's: means over a dense layer's nodes, where ours are sums.
@@ -53,7 +50,7 @@ def _over_nodes(layer: Any) -> Any:
     return replace(layer, **{group: replace(level, value=level.value - shift) for group, level in levels.items()})
 
 
-def growth(g: Gradients) -> Number:
+def growth(g: fg.Gradients) -> Number:
     """The factor on the mean square a layer, going back; the error from the 95 % interval."""
     from scipy import special
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from firstguess_papers.judging import Check, Number, average, check, claimed
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import BIAS_VAR, CENTER, SPREAD, Setting, mf_settings, ratio, sampled
 from firstguess_papers.mf_gradients import growth, stored_gradients
-
-if TYPE_CHECKING:
-    from firstguess import Measurement
 
 FINE = np.linspace(0.55, 3.05, 126).tolist()
 SWEPT = (0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
@@ -139,7 +136,7 @@ def _factor(row: dict[str, Any], of: str, room: float) -> Check:
     return check(name, Number(row[f"{of}_factor"], row[f"{of}_error"]), near=1.0, room=room)
 
 
-def _forward(m: Measurement) -> Number:
+def _forward(m: fg.Measurement) -> Number:
     """Factor on the mean square a layer, from the second pre-activation to the last but one."""
     layers = m.weights_layers[1:-1]
     logs = [math.log(layer.center + layer.spread) for layer in layers]

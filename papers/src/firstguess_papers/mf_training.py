@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from firstguess import FirstguessError
+from firstguess.data import Data
+from firstguess_papers import library
 from firstguess_papers.charts import columns, rows_chart
 from firstguess_papers.items import Entry, Item
 from firstguess_papers.judging import Array, Check, Number, Truth, above, all_of, check, claimed
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.mf import BIAS_VAR, Setting, limits, mf_settings
 from firstguess_papers.mf_vit import EXPECTED
-from firstguess_papers.training_pieces import Arm, predicted, trained
-from firstguess_papers.training_speed import (
+from firstguess_papers.training_pieces import (
     SAME_SCORE,
+    Arm,
     apart,
     exceeds,
     few_looks,
@@ -30,15 +32,13 @@ from firstguess_papers.training_speed import (
     number,
     over_looks,
     part_of,
+    predicted,
     scores,
     settled,
+    trained,
     typical,
     with_held_out,
 )
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
-    from firstguess_papers.library import Chart
 
 SAME_TIME = 0.1  # of log10: times that differ by less than 26 % are the same
 ORDERED, EDGE, BIASED, NEUTRAL = "ordered", "edge", "biased chaos", "neutral chaos"
@@ -232,7 +232,7 @@ def _tables(sweeps: Sequence[tuple[str, Sweep]], *, named: bool = True) -> dict[
     }  # fmt: skip
 
 
-def phases_chart(sweeps: Sweeps, *, title: str) -> Chart:
+def phases_chart(sweeps: Sweeps, *, title: str) -> library.Chart:
     """A row of panels for every sweep: largest share, accuracy on training and on held-out points."""
     floor = 0.4 if all(s.classes == 2 for s in sweeps.values()) else None  # of two classes nothing happens below
     rows = {phi: (s.arms, s.known) for phi, s in sweeps.items()}
@@ -240,7 +240,7 @@ def phases_chart(sweeps: Sweeps, *, title: str) -> Chart:
 
 
 def _phases(
-    id: str, title: str, where: str, sweep: Callable[..., Sweeps], charts: Callable[[Found], dict[str, Chart]],
+    id: str, title: str, where: str, sweep: Callable[..., Sweeps], charts: Callable[[Found], dict[str, library.Chart]],
     notes: Callable[[Found], list[str]], *, depth: str, subjects: str, named: bool = True, **options: Any,
 ) -> Item:  # fmt: skip
     """An item: `sweep(c, depth, own)` at one rate, at own rates, and at a second depth; `depth`: its size in units."""
@@ -303,7 +303,7 @@ def _plain_phases(
     return found
 
 
-def _plain_charts(c: Found) -> dict[str, Chart]:
+def _plain_charts(c: Found) -> dict[str, library.Chart]:
     rates = "with a rate of its own for each phase"
     return {"one_rate": phases_chart(c.main, title=phases_title(c.main)),
             "own_rates": phases_chart(c.own, title=phases_title(c.own, rates=rates))}  # fmt: skip

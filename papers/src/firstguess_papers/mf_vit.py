@@ -5,22 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from firstguess.data import Data
+from firstguess_papers import library
 from firstguess_papers.charts import arms_chart, lines, lines_of
 from firstguess_papers.items import Entry
 from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed
 from firstguess_papers.library import Curve
 from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Arm, joined, trained
-from firstguess_papers.training_speed import SAME_SCORE, apart, exceeds, number, scores, with_held_out
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
-    from firstguess_papers.library import Chart
+from firstguess_papers.training_pieces import (
+    SAME_SCORE,
+    Arm,
+    apart,
+    exceeds,
+    joined,
+    number,
+    scores,
+    trained,
+    with_held_out,
+)
 
 FIRST = "cifar10:airplane-automobile-bird-cat-deer"
 OTHER = "cifar10:dog-frog-horse-ship-truck"
@@ -162,7 +169,7 @@ def judged(found: dict[float, Arm], past: Number) -> list[Entry]:
     ]  # fmt: skip
 
 
-def _chart(found: dict[float, Arm]) -> Chart:
+def _chart(found: dict[float, Arm]) -> library.Chart:
     arms, loss = {arm.label: arm for arm in found.values()}, "Loss, training"
     top = max(float(np.nanmax(arm.curve("loss").mean)) for arm in found.values())
     return arms_chart(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess import Network
+from firstguess.data import Data
 from firstguess_papers.charts import ratio
 from firstguess_papers.judging import Array, Number
-from firstguess_papers.library import IsolatedRandomness, build, contrasts, loss_gradient, orders
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
-    from firstguess_papers.library import Piece
+from firstguess_papers.library import IsolatedRandomness, Piece, build, contrasts, loss_gradient, orders
 
 
 class Block(nn.Module):

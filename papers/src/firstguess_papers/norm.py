@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import special, stats
 
 import firstguess as fg
+from firstguess.data import Data
 from firstguess.figures import Panel, Series, lines_chart, panels_chart
 from firstguess_papers.charts import deep, gamma, laws, lines, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, each
 from firstguess_papers.measured import Cell, Found, measured
-
-if TYPE_CHECKING:
-    from firstguess import EmpiricalGuesses, Measurement
-    from firstguess.data import Data
-
 
 AROUND = {  # an activation
     "no norm": "{}",
@@ -41,14 +37,14 @@ def network(place: str, depth: int) -> str:
     return deep(PLACES[place], depth)
 
 
-def beyond_even(m: Measurement) -> Number:
+def beyond_even(m: fg.Measurement) -> Number:
     """Standard deviation of G₀ beyond that of n independent even guesses, ½/√n: 0 where γ = 0, for any n."""
     whole = std(m)
     rest = float(np.sqrt(max(whole.value**2 - 0.25 / m.points, 0.0)))
     return Number(rest, whole.error * (whole.value / rest if rest > 0.5 * whole.value else 2.0))
 
 
-def paired(one: Measurement, other: Measurement) -> Number:
+def paired(one: fg.Measurement, other: fg.Measurement) -> Number:
     """Difference of two standard deviations of G₀ whose members share their weights: by the jackknife over members."""
     a, b = one.guesses.fractions[:, 0], other.guesses.fractions[:, 0]
     n = len(a)
@@ -149,18 +145,17 @@ fig3 = measured(
 )  # fmt: skip
 
 
-def _kernels(c: Found, deepest: int = 20) -> dict[tuple[str, int], EmpiricalGuesses]:
+def _kernels(c: Found, deepest: int = 20) -> dict[tuple[str, int], fg.EmpiricalGuesses]:
     """Laws by the kernel reading of these very points (theory.md (11)); of BatchNorm, which takes time, to a depth."""
-    from firstguess import EmpiricalGuesses
 
-    def law(text: str) -> EmpiricalGuesses:
+    def law(text: str) -> fg.EmpiricalGuesses:
         def compute() -> dict[str, object]:
             p = fg.predict(text, data=c.x, classes=2, draws=4000, seed=c.run.seed)
-            assert isinstance(p.guesses, EmpiricalGuesses)
+            assert isinstance(p.guesses, fg.EmpiricalGuesses)
             return {"fractions": p.guesses.fractions, "gamma": float(p.gamma[-1])}
 
         key = {"kernel": text, "data": c.x.hash, "classes": 2, "draws": 4000}
-        return EmpiricalGuesses(c.run.piece(key, compute, label=f"kernel of {text}")["fractions"], c.n, c.run.seed)
+        return fg.EmpiricalGuesses(c.run.piece(key, compute, label=f"kernel of {text}")["fractions"], c.n, c.run.seed)
 
     return {(p, d): law(network(p, d)) for p in PLACES for d in DEPTHS if d <= deepest or "Batch" not in p}
 

@@ -6,26 +6,21 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess import figures
+from firstguess.data import Data
 from firstguess_papers.charts import Line, arms_chart, deep, gamma, laws, lines, row, std
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Array, Number, average, check, claimed, each, power_law, root
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network, paired
-from firstguess_papers.training_pieces import MEMBERS, SEEDS
-from firstguess_papers.training_speed import chosen
-
-if TYPE_CHECKING:
-    from firstguess import Network
-    from firstguess.data import Data
-
+from firstguess_papers.training_pieces import MEMBERS, SEEDS, chosen, first
 
 BATCHES = (4, 16, 64, None)
 AT = (1, 5, 10, 20)  # hidden layers that are judged
@@ -307,24 +302,17 @@ def motion(steps: Steps, margins: Array, labels: NDArray[np.int64]) -> Motion:
     """
     m, y = margins.mean(axis=2), labels - labels.mean()
     g = margins - m[:, :, None]
+
+    def reached(rows: Array, levels: Array) -> Array:
+        at = steps.astype(float)
+        return np.array([min(first(row, at, level), at[-1]) for row, level in zip(rows, levels, strict=True)])
+
     offset, a = m / m[:, :1], (g @ y) / np.sqrt((g**2).sum(axis=2) * float(y @ y))
     return {
         "steps": steps, "margins": margins, "labels": labels, "offset": Curve(steps, offset),
-        "alignment": Curve(steps, a), "translated": _reached(steps, -np.abs(offset), np.full(len(m), -0.5)),
-        "rotated": _reached(steps, a, (a[:, 0] + a[:, -1]) / 2.0),
+        "alignment": Curve(steps, a), "translated": reached(-np.abs(offset), np.full(len(m), -0.5)),
+        "rotated": reached(a, (a[:, 0] + a[:, -1]) / 2.0),
     }  # fmt: skip
-
-
-def _reached(steps: Steps, rows: Array, levels: Array) -> Array:
-    t = steps.astype(float)
-    found = np.full(len(rows), t[-1])
-    for i, (path, level) in enumerate(zip(rows, levels, strict=True)):
-        there = np.flatnonzero(path >= level)
-        if len(there) and (k := int(there[0])) > 0:
-            found[i] = t[k - 1] + (level - path[k - 1]) / (path[k] - path[k - 1]) * (t[k] - t[k - 1])
-        elif len(there):
-            found[i] = t[0]
-    return found
 
 
 def _logarithm(values: Array) -> Number:
@@ -386,7 +374,7 @@ def _moved(text: str, x: Data, width: int, rate: float, looks: Steps, inits: int
 
 
 def descend(
-    network: Network, x: Data, width: int, rate: float, looks: Steps, seed: int, member: int, *,
+    network: fg.Network, x: Data, width: int, rate: float, looks: Steps, seed: int, member: int, *,
     far: float = _FAR,
 ) -> Array | None:  # fmt: skip
     """Logits of one network at these steps of gradient descent, (steps, points, 2); None if it starts too near."""

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import firstguess as fg
 from firstguess import EmpiricalGuesses
+from firstguess.data import Data
 from firstguess_papers.charts import arms_chart, dots, gamma, largest, lines, lines_of, ratio, row, rows_chart
 from firstguess_papers.image_models import Init, Model, Place, ResNet, Swin
 from firstguess_papers.items import Entry, Holds
@@ -24,9 +26,6 @@ from firstguess_papers.training_pieces import Arm, curve_rows, paired, sooner
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from firstguess import Measurement
-    from firstguess.data import Data
 
 SHIFTS = (0.0, 2.0, 4.0, 6.0)
 KAIMING, OWN = "Kaiming", "the library's own"
@@ -59,7 +58,7 @@ def _one_thread() -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def _measure(c: Found, model: Model, place: Place, data: Data, label: str, **options: Any) -> Measurement:
+def _measure(c: Found, model: Model, place: Place, data: Data, label: str, **options: Any) -> fg.Measurement:
     with _one_thread():
         return c.run.measure(
             model.factory(place), data, name=model.name(place), probe="output", label=label, strategy="loop", **options

@@ -6,18 +6,16 @@ Is "neutral starts converge faster" a matter of the optimizer? theory.md §7 say
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import firstguess as fg
+from firstguess.data import Data
 from firstguess_papers.charts import arms_chart, by_class, deep, lines_of, rows_chart
 from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, each
 from firstguess_papers.measured import Found, Training, measured
 from firstguess_papers.norm import PLACES, network
 from firstguess_papers.training_pieces import Arm, curve_rows, sooner
-
-if TYPE_CHECKING:
-    from firstguess.data import Data
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"  # SHLP
 STARTS = {"neutral start": "even", "prejudiced start": "biased"}

@@ -14,8 +14,7 @@ from firstguess_papers.judging import Array, Check, Number, all_of, below, check
 from firstguess_papers.library import SKEWED, TAILED
 from firstguess_papers.measured import Cell, Found, measured
 from firstguess_papers.norm import AROUND
-from firstguess_papers.training_pieces import Arm, modes, predicted, trained
-from firstguess_papers.training_speed import chosen
+from firstguess_papers.training_pieces import Arm, chosen, modes, predicted, trained
 
 PLACEMENTS = {
     "no norm": deep("relu", 5),

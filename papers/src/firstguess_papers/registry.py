@@ -34,7 +34,7 @@ def _check(item: Item, found: dict[str, Item]) -> None:
         raise InvalidInput("ids that occur once", got=item.id, where="reproduce")
     unknown = [claim for claim in item.claims if claim not in CLAIMS]
     if unknown:
-        raise InvalidInput("claims of papers/claims.py", got=", ".join(unknown), where=item.id)
+        raise InvalidInput("claims of claims.toml", got=", ".join(unknown), where=item.id)
 
 
 def choose(wanted: list[str]) -> list[Item]:

@@ -9,18 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+import firstguess as fg
 from firstguess import FirstguessError, InvalidInput
-from firstguess_papers.items import WORK
+from firstguess.data import Data
+from firstguess_papers import library
+from firstguess_papers.items import WORK, Item, Sizes
 from firstguess_papers.library import NUMERICS, FindingKind, Piece, Store, address
-
-if TYPE_CHECKING:
-    from firstguess import Measurement
-    from firstguess.data import Data
-    from firstguess_papers.items import Item, Sizes
 
 Progress: TypeAlias = Callable[[str, int, int], object]  # (what, done, total)
 T = TypeVar("T")
@@ -52,7 +50,6 @@ class Run:
 
     Everything random takes its seed from `seed`, or from a number written in the item. The usual pattern:
 
-        n, inits = run.take("n inits")                           # the item's sizes, quick or full
         x = run.data("cifar10:cat-dog", points=n)                # skips the item where the data are absent
         m = run.measure("dense(weight_var=2) > relu > dense", x, inits=inits, width=500)      # a resumable piece
         p = run.piece({"what": "centers", "n": n}, lambda: {"centers": simulate(n)})        # another one
@@ -79,28 +76,15 @@ class Run:
         """The sets of sizes of this run."""
         return self.item.sizes(self.quick, self.changed, self.times)
 
-    def take(self, names: str) -> Any:
-        """Sizes by name, of the one set that there is: `width, n = run.take("width n")`."""
-        (found,) = self.takes(names)
-        return found
-
-    def takes(self, names: str) -> list[Any]:
-        """Sizes by name, of every set."""
-        wanted = names.split()
-        return [sizes[names] if len(wanted) == 1 else tuple(sizes[n] for n in wanted) for sizes in self.sizes]
-
     def data(self, spec: str, **options: Any) -> Data:
         """`fg.data.load(spec, data_dir=…)`; for the data sets that the item `needs`, absence skips the item.
 
         Standardized by the points that are kept, as the ledger's numbers are; `load` does so by all of them.
         """
-        from firstguess.data import load
-        from firstguess_papers.library import PREPARED
-
-        how = options.pop("standardize", None) or PREPARED.get(spec.partition(":")[0].replace("-", "_"), "none")
+        how = options.pop("standardize", None) or library.PREPARED.get(spec.partition(":")[0].replace("-", "_"), "none")
         by = options.pop("shift", 0.0)
         try:
-            return load(spec, data_dir=self.data_dir, standardize="none", **options).standardize(how).shift(by)
+            return fg.data.load(spec, data_dir=self.data_dir, standardize="none", **options).standardize(how).shift(by)
         except (InvalidInput, ImportError) as error:
             if spec.partition(":")[0] in self.item.needs:
                 raise Missing(str(error)) from error
@@ -136,13 +120,11 @@ class Run:
 
         The function stands at the top level of a module; one that takes `progress` is given `progress(done, total)`.
         """
-        from firstguess import Network
-
         unknown = [name for name, value in given.items() if callable(value)]
         if unknown or function.__qualname__ != function.__name__:
             raise InvalidInput("a function at the top level, given data", got=unknown or function, where="Run.keep")
         known = {  # a network's text does not say how many classes it has
-            name: getattr(value, "hash", repr(value) if isinstance(value, Network) else value)
+            name: getattr(value, "hash", repr(value) if isinstance(value, fg.Network) else value)
             for name, value in given.items()
         }
         return self.promise({"keep": function.__name__, **known}, function, given, label=label)()
@@ -186,14 +168,12 @@ class Run:
 
     def measure(
         self, what: Any, data: Data, *, name: str = "", label: str | None = None, **options: Any
-    ) -> Measurement:
+    ) -> fg.Measurement:
         """`fg.measure`, kept as a piece: law of the guesses, γ by layer.
 
         A description is its own key; a module or factory needs a `name` that says what it is, with all its sizes.
         """
-        from firstguess import Measurement, Network
-
-        if isinstance(what, (Network, str)):
+        if isinstance(what, (fg.Network, str)):
             key: Any = {"network": str(what), "classes": getattr(what, "classes", None)}
         elif name:
             key = {"model": name}
@@ -205,7 +185,7 @@ class Run:
         shown = label or name or str(what)
         task = {"what": what, "data": data, "seed": seed, "options": {"points": data.n} | options}
         piece = self.promise(key, measured, task, label=shown)
-        return self.later(Measurement, lambda: _unpack(piece()))
+        return self.later(fg.Measurement, lambda: _unpack(piece()))
 
     def later(self, kind: type[T], make: Callable[[], T]) -> T:
         """What `make` gives: now, or with a crew when something is first asked of it, so that it can work meanwhile."""
@@ -221,8 +201,6 @@ def measured(
     progress: Callable[[int, int], object] | None = None,
 ) -> Piece:
     """`fg.measure` as a piece, for this process or another."""
-    import firstguess as fg
-
     m = fg.measure(what, data, seed=seed, progress=progress, **options)
     if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
         raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
@@ -248,19 +226,18 @@ def later(kind: type[T], make: Callable[[], T]) -> T:
     return kind.__new__(lazy)
 
 
-def _pack(m: Measurement) -> dict[str, Any]:
+def _pack(m: fg.Measurement) -> dict[str, Any]:
     plain = m.to_dict()
     plain["guesses"] = {"points": m.points, "seed": m.guesses.seed}
     plain["seconds"] = 0.0  # wall times would make two equal runs differ
     return {"fractions": m.guesses.fractions, "rest": json.dumps(plain, sort_keys=True)}
 
 
-def _unpack(piece: Piece) -> Measurement:
-    from firstguess import Measurement
+def _unpack(piece: Piece) -> fg.Measurement:
 
     plain = json.loads(piece["rest"])
     plain["guesses"]["fractions"] = np.asarray(piece["fractions"])
-    return Measurement.from_dict(plain)
+    return fg.Measurement.from_dict(plain)
 
 
 def _leaves(key: Any) -> list[Any]:
