@@ -14,8 +14,20 @@ import pytest
 from firstguess_papers import claims, judging, ledger, records, registry
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Entry, Item, Outcome, item
-from firstguess_papers.judging import UNDECIDED, UNKNOWN, Check, Number, above, below, check, claimed, each, same, verdict
-from firstguess_papers.measured import Deciding, measured
+from firstguess_papers.judging import (
+    UNDECIDED,
+    UNKNOWN,
+    Check,
+    Number,
+    above,
+    below,
+    check,
+    claimed,
+    each,
+    same,
+    verdict,
+)
+from firstguess_papers.measured import measured
 from firstguess_papers.running import Missing, Run
 
 import firstguess as fg
@@ -452,7 +464,10 @@ def test_a_claim_over_several_sets_of_sizes_names_the_set_that_fails(tmp_path: P
     toy = measured(
         "beyond/toy-claim", "A toy", "§4", about="{width} wide", quick=dict(width=2), full=dict(width=2),
         seconds=(1, 1), charts=lambda _: {}, quantities=lambda c: {"g": Number(c.width / 10, 1e-4)},
-        tests=[Deciding("I4", "γ at {width}", lambda c: [check("ReLU", c.g, above=0.25)], otherwise="too narrow")],
+        claims=["I4"],
+        judge=lambda c: [
+            claimed("I4", f"γ at {c.width}", c.over(lambda c: [check("ReLU", c.g, above=0.25)]), otherwise="too narrow")
+        ],
     )  # fmt: skip
     run = Run(toy, quick=True, store=Store(tmp_path))
     (alone,) = toy.function(run).entries

@@ -15,8 +15,8 @@ from firstguess.figures import Series, lines_chart
 from firstguess_papers import charts, library
 from firstguess_papers.charts import deep, gamma, largest, laws, lines, points, share, std, theory_gamma
 from firstguess_papers.items import Holds
-from firstguess_papers.judging import Check, Number, all_of, biased, check, close, power_law, same, surely
-from firstguess_papers.measured import Cell, Deciding, Found, measured
+from firstguess_papers.judging import Check, Number, all_of, biased, check, claimed, close, power_law, same, surely
+from firstguess_papers.measured import Cell, Found, measured
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
 POOLED = "ReLU + max-pool of 4"
@@ -31,7 +31,7 @@ def _middle_and_ends(m: Any) -> tuple[Number, Number]:
 
 
 fig5 = measured(
-    "igb/fig5", "How an untrained network splits random data", "IGB Fig 5",
+    "igb/fig5", "How an untrained network splits random data", "IGB Fig 5", claims=("I1",),
     about="One hidden layer of {width} (our size), Kaiming; blobs in {d} dimensions, {n} points; {inits} networks "
     "each.",
     quick=dict(width=300, d=1000, n=(100, 800), inits=300),
@@ -40,13 +40,15 @@ fig5 = measured(
     cells=lambda c: {(kind, n): Cell(net, c.blob(n, c.d)) for n in c.n for kind, net in KINDS.items()},
     quantities=lambda c: {"relu": _middle_and_ends(c["ReLU", c.n[1]]), "pooled": _middle_and_ends(c[POOLED, c.n[1]])},
     rows=lambda c, kind, _: {"width": c.width, "dimensions": c.d, "theory_gamma": theory_gamma(KINDS[kind])},
-    tests=[Deciding("I1", "std of G₀, and shares of networks with G₀ in the middle and in the outer fifth", lambda c: [
-        check("linear, power of n", power_law(c.n, [std(c["linear", n]) for n in c.n])[0], near=-0.5, room=0.1),
-        check("ReLU, std at the larger n by that at the smaller", std(c["ReLU", c.n[1]]) / std(c["ReLU", c.n[0]]),
-              near=1.0, room=0.15),
-        check("ReLU, middle", c.relu[0], above=c.relu[1], than="the outer"),
-        check(f"{POOLED}, outer", c.pooled[1], above=c.pooled[0], than="the middle"),
-    ])],
+    judge=lambda c: [claimed(
+        "I1", "std of G₀, and shares of networks with G₀ in the middle and in the outer fifth", c.over(lambda c: [
+            check("linear, power of n", power_law(c.n, [std(c["linear", n]) for n in c.n])[0], near=-0.5, room=0.1),
+            check("ReLU, std at the larger n by that at the smaller", std(c["ReLU", c.n[1]]) / std(c["ReLU", c.n[0]]),
+                  near=1.0, room=0.15),
+            check("ReLU, middle", c.relu[0], above=c.relu[1], than="the outer"),
+            check(f"{POOLED}, outer", c.pooled[1], above=c.pooled[0], than="the middle"),
+        ]),
+    )],
     charts=lambda c: {"laws": laws(
         c.cells, lambda kind, n: f"{kind}, {n:,} points", theory=lambda kind, _: {"theory": fg.predict(KINDS[kind])},
         title="How untrained networks of three kinds split random data", says=CLOSED,
@@ -62,7 +64,7 @@ def _mlp(kind: str, depth: int) -> Any:
 
 DEEPER = ("ReLU", "tanh", "ReLU minus its mean")
 fig7 = measured(
-    "igb/fig7", "Depth amplifies bias and never creates it", "IGB Fig 7, App. F.2",
+    "igb/fig7", "Depth amplifies bias and never creates it", "IGB Fig 7, App. F.2", claims=("I9",),
     about="ReLU, tanh and ReLU minus its mean, 1 to 20 hidden layers of {width} (our size), σw² = 2; blobs in {d} "
     "dimensions, {n} points; {inits} networks each.",
     quick=dict(width=200, d=200, n=400, inits=300),
@@ -76,8 +78,8 @@ fig7 = measured(
                                        for kind in DEEPER}},
     table="depth",
     rows=lambda c, kind, depth: {"depth": depth, "width": c.width, "theory_gamma": theory_gamma(_mlp(kind, depth))},
-    tests=[Deciding(
-        "I9", "by depth", lambda c: [
+    judge=lambda c: [claimed(
+        "I9", "by depth", c.over(lambda c: [
             check("ReLU, largest fraction at depth 20", largest(c["ReLU", 20]), above=largest(c["ReLU", 1]),
                   than="depth 1's"),
             *(check(f"ReLU, γ at depth {b}", c.by_depth["ReLU"][b], above=c.by_depth["ReLU"][a], than=f"depth {a}'s")
@@ -85,9 +87,9 @@ fig7 = measured(
             *(check(f"{kind}, γ at depth 20", c.by_depth[kind][20], near=0.0, room=0.1) for kind in DEEPER[1:]),
             *([check("P(largest fraction > 0.9) at depth 1000 by theory",
                      fg.predict(fg.mlp(depth=1000)).guesses.prob_max_above(0.9), above=0.97)] if c.first else []),
-        ],
-        within=lambda c: [close("ReLU, γ at depth 20", gamma(c["ReLU", 20]), theory_gamma(_mlp("ReLU", 20)), 0.2,
-                                to="theory")],
+        ]),
+        within=c.over(lambda c: [close("ReLU, γ at depth 20", gamma(c["ReLU", 20]), theory_gamma(_mlp("ReLU", 20)), 0.2,
+                                       to="theory")]),
         limit="at finite width γ of deep ReLU networks departs from theory",
     )],
     charts=lambda c: {
@@ -121,7 +123,7 @@ def _even(c: Found, *keys: tuple[str, int]) -> list[Check]:
 
 
 fig8 = measured(
-    "igb/fig8", "ReLU minus its mean is neutral", "IGB Fig 8",
+    "igb/fig8", "ReLU minus its mean is neutral", "IGB Fig 8", claims=("I6",),
     about="One hidden layer and five, of {width} (our size), σw² = 2; blobs in 1000 dimensions, {n} points; {inits} "
     "networks each. The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
     quick=dict(width=300, n=500, inits=300),
@@ -130,10 +132,10 @@ fig8 = measured(
     cells=lambda c: {(kind, depth): Cell(deep(block, depth), c.blob(c.n, 1000))
                      for depth in (1, 5) for kind, block in SHIFTED.items()},
     rows=lambda c, _, depth: {"depth": depth, "width": c.width},
-    tests=[Deciding(
+    judge=lambda c: [claimed(
         "I6", "std of G₀",
-        lambda c: _even(c, ("ReLU minus its mean", 1), ("ReLU minus 1/√π", 1), ("ReLU minus its mean", 5)),
-        within=lambda c: _even(c, ("ReLU minus 1/√π", 5)),
+        c.over(lambda c: _even(c, ("ReLU minus its mean", 1), ("ReLU minus 1/√π", 1), ("ReLU minus its mean", 5))),
+        within=c.over(lambda c: _even(c, ("ReLU minus 1/√π", 5))),
         limit="a constant shift fits one variance of the pre-activations: in the second layer it is another, and bias "
         "is back",
     )],
@@ -147,7 +149,7 @@ fig8 = measured(
 
 
 self_averaging = measured(
-    "igb/self_averaging", "A larger network does not have a more even split", "IGB §4.1",
+    "igb/self_averaging", "A larger network does not have a more even split", "IGB §4.1", claims=("I4",),
     about="One hidden ReLU layer of {widths}, 2 and 10 classes; blobs in {d} dimensions, {n} points; {inits} networks "
     "each.",
     quick=dict(d=300, n=400, widths=(30, 100, 300, 1000), inits=400),
@@ -160,7 +162,7 @@ self_averaging = measured(
     quantities=lambda c: {"ends": (c.widths[0], c.widths[-1])},
     table="widths",
     rows=lambda c, _, width: {"width": width},
-    tests=[Deciding("I4", "std of a fraction over networks, and class means over them (χ² test)", lambda c: [
+    judge=lambda c: [claimed("I4", "std of a fraction over networks, and class means over them (χ² test)", [
         *(check(f"{n}, power of width", power_law(c.ends, [std(c[n, w]) for w in c.ends])[0], near=0.0, room=0.05)
           for n in ("2 classes", "10 classes")),
         check("p of alike class means", [library.equal_means_test(m.guesses.fractions)[1] for m in c.cells.values()],
@@ -189,7 +191,7 @@ def _activation(name: str) -> Any:
 
 
 criterion = measured(
-    "igb/criterion", "Every registered activation: bias iff its mean is not 0", "IGB App. G",
+    "igb/criterion", "Every registered activation: bias iff its mean is not 0", "IGB App. G", claims=("I5",),
     about="One hidden layer of {width} (our size), σw² = 1; blobs in {d} dimensions, {n} points; {inits} networks of "
     "ten outputs an activation: all registered ones, and four with their mean taken off.",
     quick=dict(width=300, d=300, n=500, inits=150),
@@ -210,12 +212,13 @@ criterion = measured(
         "width": c.width, "theory_gamma": c.theory[name], "mean": _activation(name).moments(0.0, 1.0).mean,
         "causes": name in c.biased[True],
     },
-    tests=[Deciding(
-        "I5", "γ of activations (odd ones, and those with their mean taken off, have mean 0)", lambda c: [
+    judge=lambda c: [claimed(
+        "I5", "γ of activations (odd ones, and those with their mean taken off, have mean 0)", c.over(lambda c: [
             biased(f"{len(own)} whose mean is {'not ' * causes}0", [c.found[name] for name in own], causes, at=own)
             for causes, own in c.biased.items()
-        ],
-        within=lambda c: [close("all", [*c.found.values()], [*c.theory.values()], 0.1, 0.02, to="theory", at=c.found)],
+        ]),
+        within=c.over(lambda c: [close("all", [*c.found.values()], [*c.theory.values()], 0.1, 0.02, to="theory",
+                                       at=c.found)]),
         limit="at this width some depart from theory by more",
         otherwise="not as the criterion says",
     )],
@@ -257,7 +260,7 @@ def _shifted_gamma(name: str, shift: float) -> float:
 
 uncentred = measured(
     "igb/uncentred", "Uncentred inputs bring bias with any activation", "IGB §4.1",
-    needs=("digits",), seconds=(12, 80),
+    claims=("I7",), needs=("digits",), seconds=(12, 80),
     about="Linear, tanh, erf, sin and ReLU, one hidden layer of {widths} (our size), σw² = 1; blobs in {d} dimensions "
     "shifted by 0 to 2, uniform pixels from 0 to 1, digits from 0 to 1; {n} points, {inits} networks each.",
     quick=dict(d=300, n=500, inits=150, widths=(300,)),
@@ -270,8 +273,8 @@ uncentred = measured(
     rows=lambda c, name, label, width: {"data": label, "width": width} | (
         {"theory_gamma": _shifted_gamma(name, float(label[7:]))} if label.startswith("blob") else {}
     ),
-    tests=[Deciding(
-        "I7", "γ of odd activations", lambda c: [
+    judge=lambda c: [claimed(
+        "I7", "γ of odd activations", [
             *(one for name, g in c.moved.items() if name != "ReLU" for one in (
                 check(f"{name}, centred blob", g[0.0], near=0.0, room=0.02),
                 check(f"{name}, blob shifted by ½", g[0.5], above=g[0.0], than="on the centred one"),
@@ -279,7 +282,7 @@ uncentred = measured(
             *(biased(f"{name}, {label}, width {width}", gamma(m), label != CENTRED, least=0.3)
               for (name, label, width), m in c.cells.items() if not label.startswith("blob")),
         ],
-        also=lambda c: "blobs shifted by 1: " + ", ".join(f"{name} {g[1.0]}" for name, g in c.moved.items()),
+        also="blobs shifted by 1: " + ", ".join(f"{name} {g[1.0]}" for name, g in c.moved.items()),
     )],
     charts=lambda c: {"shift": lines(
         [{"name": name, "shift": s, "gamma": g, "theory": _shifted_gamma(name, s)}
@@ -324,7 +327,7 @@ def _maxpool(c: Found) -> dict[str, Any]:
 
 
 maxpool = measured(
-    "igb/maxpool", "Max-pooling creates bias and amplifies it", "IGB §4.2, App. E",
+    "igb/maxpool", "Max-pooling creates bias and amplifies it", "IGB §4.2, App. E", claims=("I8",),
     about="One hidden layer, linear or ReLU, max-pool of K = {pools} over 200·K nodes (at most {most}; our sizes); "
     "blobs in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
     quick=dict(d=200, n=300, inits=200, pools=(1, 2, 4, 9, 25), most=2000),
@@ -338,25 +341,25 @@ maxpool = measured(
     table="pools",
     rows=lambda c, name, k: {"pool": k, "width": min(200 * k, c.most), "theory_gamma": c.theory[name, k]},
     tables=lambda c: {"maxima": {"k": MAXIMA, "ratio": c.ratios, "relative_spread": c.spreads}},
-    tests=[
-        Deciding(
-            "I8", "γ by the size of pools", lambda c: [
+    judge=lambda c: [
+        claimed(
+            "I8", "γ by the size of pools", [
                 *(check(f"{name}, K = {k}", g[k], above=g[before], than="a smaller pool's")
                   for name, g in c.by_pool.items() for before, k in pairwise(g)),
                 check("linear, K = 1", c.by_pool["linear"][1], near=0.0, room=0.02),
             ],
-            within=lambda c: [close("all", [gamma(c[key]) for key in c.theory], [*c.theory.values()], 0.15, 0.05,
-                                    to="theory.md (9)", at=[f"{name}, K = {k}" for name, k in c.theory])],
+            within=[close("all", [gamma(c[key]) for key in c.theory], [*c.theory.values()], 0.15, 0.05,
+                          to="theory.md (9)", at=[f"{name}, K = {k}" for name, k in c.theory])],
             limit="few pooled nodes: some measured γ depart from theory",
         ),
-        Deciding(
-            "I8", "the maximum of K Gaussians", lambda c: [
+        claimed(
+            "I8", "the maximum of K Gaussians", [
                 check("mean/√(2 ln K)", c.ratios[1:], above=c.ratios[:-1], than="a smaller K's"),
                 check("mean/√(2 ln K) at K = 10¹²", c.ratios[-1], above=0.95),
                 check("spread/mean", c.spreads[1:], below=c.spreads[:-1], than="a smaller K's"),
             ],
-            within=lambda c: [check(f"mean/√(2 ln K) at K = {k:g}", r, near=1.0, room=0.1)
-                              for k, r in zip(MAXIMA[1:3], c.ratios[1:3], strict=True)],
+            within=[check(f"mean/√(2 ln K) at K = {k:g}", r, near=1.0, room=0.1)
+                    for k, r in zip(MAXIMA[1:3], c.ratios[1:3], strict=True)],
             limit="convergence is logarithmic: at the pool sizes of image networks √(2 ln K) is far too large; use the "
             "exact moments, theory.md (9)",
         ),
@@ -411,7 +414,7 @@ def _scales(c: Found) -> dict[str, Any]:
 
 
 weight_scale = measured(
-    "igb/weight_scale", "Weights of order 1/N: what an arg-max sees", "IGB §5",
+    "igb/weight_scale", "Weights of order 1/N: what an arg-max sees", "IGB §5", claims=("I11",),
     about="One hidden layer of N = {widths}, inputs of N dimensions (blobs, 300 points); standard deviation of weights "
     "√2/√N or √2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; {inits} networks each.",
     quick=dict(widths=(100, 400), inits=300),
@@ -426,22 +429,22 @@ weight_scale = measured(
     rows=lambda c, name, width, small: {"width": width, "small": small} | {
         part: getattr(c[name, width, small].weights_layers[-1], part) for part in ("center", "spread")
     },
-    tests=[
-        Deciding(
-            "I11", "as guesses, in general: std of G₀ with weights of order 1/N at N = {last}",
-            lambda c: [_coins(pair, name) for name, pair in c.pair.items()],
-            otherwise="the arg-max does not see a common scale{still}. Not neutral",
+    judge=lambda c: [
+        claimed(
+            "I11", f"as guesses, in general: std of G₀ with weights of order 1/N at N = {c.last}",
+            [_coins(pair, name) for name, pair in c.pair.items()],
+            otherwise=f"the arg-max does not see a common scale{c.still}. Not neutral",
         ),
-        Deciding(
-            "I11", "as an absolute statement about centers, ReLU with weights of order 1/N from N = {narrow} to {last}",
-            lambda c: [check("center variance of the outputs, last by first", c.fall, below=0.5)],
-            within=lambda c: [surely(check("γ at the first N", c.gammas[0], above=c.gammas[1], by=0.1,
-                                           than="at the last"))],
+        claimed(
+            "I11", "as an absolute statement about centers, ReLU with weights of order 1/N from N = "
+            f"{c.narrow} to {c.last}",
+            [check("center variance of the outputs, last by first", c.fall, below=0.5)],
+            within=[surely(check("γ at the first N", c.gammas[0], above=c.gammas[1], by=0.1, than="at the last"))],
             limit="the spread over data falls with it: their ratio γ, and so the guesses, stay",
         ),
-        Deciding(
+        claimed(
             "I11", "for a smooth activation with φ(0) = 0 small weights make it linear: std of G₀",
-            lambda c: [_coins(c.pair["GELU"], "GELU")],
+            [_coins(c.pair["GELU"], "GELU")],
         ),
     ],
     charts=lambda c: {"scales": lines_chart(

@@ -14,13 +14,14 @@ from firstguess_papers import library
 from firstguess_papers.charts import largest, laws, note_largest, std
 from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Holds
-from firstguess_papers.judging import Check, Number, average, check
-from firstguess_papers.measured import Cell, Deciding, Found, measured
+from firstguess_papers.judging import Check, Number, average, check, claimed
+from firstguess_papers.measured import Cell, Found, measured
 
 KAIMING = (2.0, 0.0)  # σw², σb²
 TANH, RELU = KINDS
 _SHOWN = 20  # images of a class up to which the figure of 100 classes goes
 _LOOK: dict[str, Any] = {"columns": 2, "width": 320}
+KERNEL = "kernel {kernel}"  # what tells sets of sizes apart
 ROOM = 0.05  # of the average largest fraction, beyond coin flips: from there on we say biased
 
 
@@ -53,14 +54,14 @@ def _fig1_cells(c: Found) -> dict[Any, Cell]:
 
 fig1 = measured(
     "igb/fig1", "CNN-A on two CIFAR-10 classes: the choice of activation and pool decides", "IGB Fig 1",
-    needs=("cifar10",), seconds=(13, 90),
+    claims=("I8",), needs=("cifar10",), seconds=(13, 90),
     about="CNN-A (kernel {kernels}, last pool 4: our sizes), cats and dogs, {n} images; {inits} networks each, "
     "Kaiming.",
     quick=dict(n=100, inits=100, kernels=(5,)),
     full=dict(n=300, inits=250, kernels=(5, 3)),
     cells=_fig1_cells,
     rows=lambda c, _, kernel: {"kernel": kernel},
-    tests=[Deciding("I8", "CNN-A on cat and dog images, std of G₀", lambda c: [
+    judge=lambda c: [claimed("I8", "CNN-A on cat and dog images, std of G₀", [
         check(f"{RELU}, kernel {k}", std(c[RELU, k]), above=std(c[TANH, k]), by=0.1, than=TANH) for k in c.kernels
     ])],
     charts=lambda c: {"laws": laws(
@@ -83,22 +84,22 @@ def _fig10_cells(c: Found) -> dict[Any, Cell]:
 
 fig10 = measured(
     "igb/fig10", "CNN-B on MNIST, even or odd: data correlations amplify", "IGB Fig 10",
-    needs=("mnist",), seconds=(9, 100),
+    claims=("I13",), needs=("mnist",), seconds=(9, 100),
     about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images, standardized, {inits} networks "
     "each, Kaiming; half as many on noise with independent pixels.",
     quick=dict(kernel=5, n=40, inits=60),
     full=[dict(kernel=9, n=150, inits=50), dict(kernel=5, n=100, inits=80)],
     cells=_fig10_cells,
     rows=lambda c, _, label: {"data": label, "kernel": c.kernel},
-    tests=[Deciding(
+    judge=lambda c: [claimed(
         "I13", "average largest fraction",
-        lambda c: [*(check(f"{kind}, MNIST", largest(c[kind, "MNIST"]), above=coin_flips(2, c.n), by=ROOM,
+        c.over(lambda c: [*(check(f"{kind}, MNIST", largest(c[kind, "MNIST"]), above=coin_flips(2, c.n), by=ROOM,
                            than="coin flips") for kind in KINDS),
                    check(f"{RELU}, MNIST", largest(c[RELU, "MNIST"]), above=largest(c[TANH, "MNIST"]), than=TANH)],
-        within=lambda c: [check(f"{kind}, MNIST", largest(c[kind, "MNIST"]), above=largest(c[kind, "noise"]),
-                                than="on noise") for kind in KINDS],
+               KERNEL),
+        within=c.over(lambda c: [check(f"{kind}, MNIST", largest(c[kind, "MNIST"]), above=largest(c[kind, "noise"]),
+                                       than="on noise") for kind in KINDS], KERNEL),
         limit="not for both: one variant is no more biased on MNIST than on independent pixels",
-        each="kernel {kernel}",
     )],
     charts=lambda c: {"laws": laws(
         c.cells, lambda kind, label: f"{kind}, {label}", note=note_largest,
@@ -116,16 +117,18 @@ def _means(m: Any) -> dict[str, float]:
 
 fig11 = measured(
     "igb/fig11", "CNN-B on CIFAR-10, ten classes", "IGB Fig 11",
-    needs=("cifar10",), seconds=(13, 100),
+    claims=("I14",), needs=("cifar10",), seconds=(13, 100),
     about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images; {inits} networks each, Kaiming.",
     quick=dict(kernel=5, n=60, inits=50),
     full=[dict(kernel=9, n=200, inits=50), dict(kernel=5, n=100, inits=100)],
     cells=lambda c: _cnn_b(c, "cifar10:test", 10),
     rows=lambda c, kind: {"kernel": c.kernel, **_means(c[kind])},
-    tests=[Deciding("I14", "average largest fraction, and class means over networks (χ² test)", lambda c: [
-        *(check(f"{kind}, p of alike class means", _means(m)["p_alike"], above=1e-4) for kind, m in c.cells.items()),
-        check(RELU, largest(c[RELU]), above=largest(c[TANH]), by=ROOM, than=TANH),
-    ], each="kernel {kernel}")],
+    judge=lambda c: [claimed(
+        "I14", "average largest fraction, and class means over networks (χ² test)", c.over(lambda c: [
+            *(check(f"{k}, p of alike class means", _means(m)["p_alike"], above=1e-4) for k, m in c.cells.items()),
+            check(RELU, largest(c[RELU]), above=largest(c[TANH]), by=ROOM, than=TANH),
+        ], KERNEL),
+    )],
     charts=lambda c: {"laws": laws(
         c.cells, str, bins=25, note=note_largest, title="Ten classes: guesses of two variants of CNN-B",
         says="Each class gets a tenth on average over networks.", common=False, **_LOOK,
@@ -175,18 +178,18 @@ def _panel(c: Found, kind: Kind) -> Any:
 
 fig12 = measured(
     "igb/fig12", "A hundred classes: most get nothing", "IGB Fig 12",
-    needs=("cifar100",), seconds=(14, 110), version=2,
+    claims=("I15",), needs=("cifar100",), seconds=(14, 110), version=2,
     about="CNN-B (16 channels, kernel {kernel}) on {n} CIFAR-100 images, 100 classes; {inits} networks each, Kaiming.",
     quick=dict(kernel=5, n=300, inits=14),
     full=[dict(kernel=9, n=400, inits=20), dict(kernel=5, n=300, inits=30)],
     cells=lambda c: _cnn_b(c, "cifar100:test", 100),
     rows=lambda c, kind: {"kernel": c.kernel, "empty": _empty(c[kind]).value, "empty_error": _empty(c[kind]).error},
-    tests=[Deciding(
-        "I15", "a hundred classes", lambda c: _most_get_nothing(c, RELU),
-        within=lambda c: _most_get_nothing(c, TANH), each="kernel {kernel}",
+    judge=lambda c: [claimed(
+        "I15", "a hundred classes", c.over(lambda c: _most_get_nothing(c, RELU), KERNEL),
+        within=c.over(lambda c: _most_get_nothing(c, TANH), KERNEL),
         limit="with tanh and average-pooling fewer than half of the classes go empty, or 0 is not the most frequent "
         "count",
-        also=lambda c: f"coin flips leave {(1 - 1 / 100) ** c.n:.3f} of the classes empty",
+        also=f"coin flips leave {(1 - 1 / 100) ** c.n:.3f} of the classes empty",
     )],
     charts=_fig12_chart,
     notes=["Images of CIFAR-100's test split, as many of it as are at hand (version 1 of this item took CIFAR-10's)."],
@@ -210,14 +213,14 @@ def _fig13_cells(c: Found) -> dict[Any, Cell]:
 
 fig13 = measured(
     "igb/fig13", "ResNet and vision transformer before training", "IGB Fig 13",
-    needs=("cifar10",), packages=("transformers",), seconds=(14, 110),
+    claims=("I16",), needs=("cifar10",), packages=("transformers",), seconds=(14, 110),
     about="{models} (stand-ins: ResNet10 with blocks 1, 1, 1, 1 of 32 to 256 channels; ViTs of patch 4, the narrower "
     "one with 4 blocks), own initialization (Hugging Face), BatchNorm on the batch; {n} CIFAR-10 images, {inits} "
     "networks each.",
     quick=dict(models=("ResNet10", "ViT, width 128, 4 blocks"), n=80, inits=20),
     full=dict(models=tuple(MODELS), n=100, inits=20),
     cells=_fig13_cells,
-    tests=[Deciding("I16", "average largest of ten fractions", lambda c: [
+    judge=lambda c: [claimed("I16", "average largest of ten fractions", [
         check(name, largest(m), above=coin_flips(10, c.n), by=ROOM, than="coin flips") for name, m in c.cells.items()
     ])],
     charts=lambda c: {"laws": laws(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from firstguess.base.files import address as address
     from firstguess.base.statistics import equal_means_test as equal_means_test
     from firstguess.base.threads import cores as cores
+    from firstguess.base.threads import torch_threads as torch_threads
     from firstguess.data.sources import PREPARED as PREPARED
     from firstguess.data.streams import IsolatedRandomness as IsolatedRandomness
     from firstguess.diagnosis.compare import predicted_law as predicted_law

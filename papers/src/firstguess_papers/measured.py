@@ -1,7 +1,7 @@
 """Items that are data: a sweep of measurements, quantities of it, checks, a sentence and charts.
 
 Sizes say how large; `cells` which networks on which data; `quantities` what is read off them, or computed in other
-pieces; a `Deciding` (or `judge`) which checks decide a claim. Settings, keys, table, measured text, verdicts and titles
+pieces; `judge` which checks decide a claim. Settings, keys, table, measured text, verdicts and titles
 follow.
 """
 
@@ -16,7 +16,7 @@ from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.charts import columns, row
 from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, Table, item
-from firstguess_papers.judging import Check, claimed
+from firstguess_papers.judging import Check
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, predicted, trained
 
@@ -80,6 +80,11 @@ class Found:
     def __getitem__(self, key: Any) -> Any:
         return self.cells[key]
 
+    def over(self, checks: Callable[[Found], Iterable[Check]], each: str = "width {width}") -> list[Check]:
+        """The checks of all sets of sizes; `each` tells these apart, where there are several."""
+        named = [(one, f", {each.format(**one.known)}" if len(self.every) > 1 else "") for one in self.every]
+        return [replace(check, name=check.name + end) for one, end in named for check in checks(one)]
+
     def arms(self, *first: Any) -> dict[Any, Arm]:
         """Trained arms whose keys begin so, by the rest of the key."""
         return {key[-1]: arm for key, arm in self.cells.items() if key[:-1] == first}
@@ -95,42 +100,6 @@ class Found:
             raise AttributeError(name) from None
 
 
-Words: TypeAlias = str | Callable[[Found], str]
-
-
-@dataclass(frozen=True)
-class Deciding:
-    """One entry of the ledger by named checks, over all sets of sizes: statement, measured text and reason follow.
-
-    `each` tells the sets apart, where there are several. Other words as in `judging.claimed`.
-    """
-
-    claim: str
-    about: Words
-    must: Callable[[Found], Iterable[Check]]
-    within: Callable[[Found], Iterable[Check]] = lambda _: ()
-    limit: Words = "not so"
-    otherwise: Words = "not so"
-    headline: Words = ""
-    also: Words = ""
-    each: str = "width {width}"
-
-    def entry(self, found: Sequence[Found]) -> Entry:
-        """The verdict over all sets of sizes."""
-
-        def checks(of: Callable[[Found], Iterable[Check]]) -> list[Check]:
-            named = [(one, f", {_text(self.each, one)}" if len(found) > 1 else "") for one in found]
-            return [replace(check, name=check.name + end) for one, end in named for check in of(one)]
-
-        words = {name: _text(getattr(self, name), found[0]) for name in ("limit", "otherwise", "headline", "also")}
-        about = _text(self.about, found[0])
-        return claimed(self.claim, about, checks(self.must), within=checks(self.within), **words)
-
-
-def _text(words: Words, found: Found) -> str:
-    return words.format(**found.known) if isinstance(words, str) else words(found)
-
-
 Rows: TypeAlias = list[dict[str, Any]]
 
 
@@ -142,7 +111,6 @@ def measured(
     charts: Callable[[Found], Mapping[str, library.Chart]],
     cells: Callable[[Found], Mapping[Any, Cell | Training]] = lambda _: {},
     quantities: Callable[[Found], Mapping[str, Any]] = lambda _: {},
-    tests: Sequence[Deciding] = (),
     judge: Callable[[Found], Sequence[Entry]] = lambda _: (),
     claims: Sequence[str] = (),
     rows: Callable[..., Mapping[str, Any]] | None = None,
@@ -157,13 +125,10 @@ def measured(
 
     `rows(found, *key)` has further columns of a cell's line in the `table` ("laws" where there is no other table).
     `tables` are others, `charts` are drawn, of these tables if they like; both get what the first set of sizes found.
-    `judge` gives entries where `tests` do not suffice, for the `claims`. All cells are asked for before one is looked
+    `judge` gives the entries for the `claims`. All cells are asked for before one is looked
     at: workers can share them. A chart without a title has the item's. `options` are those of `items.item`.
     """
     name = table or ("" if tables and not rows else "laws")
-
-    def decide(every: Sequence[Found]) -> list[Entry]:
-        return [*(test.entry(every) for test in tests), *judge(every[0])]
 
     def function(run: Run) -> Outcome:
         every: list[Found] = []
@@ -189,7 +154,7 @@ def measured(
         ]
         own = every[0].tables = dict(tables(every[0]) if tables else {})
         return Outcome(
-            decide(every),
+            judge(every[0]),
             ({name: columns(lines)} if lines else {})
             | {title: columns(one) if isinstance(one, list) else one for title, one in own.items()},
             charts(every[0]),
@@ -198,9 +163,8 @@ def measured(
         )
 
     function.__doc__ = title
-    vars(function).update(__wrapped__=charts, decide=decide)  # where the item is written: provenance asks
-    named = tuple(dict.fromkeys([*claims, *(test.claim for test in tests)]))
-    return item(id, title, claims=named, where=where, **options)(function)
+    vars(function).update(__wrapped__=charts, judge=judge)  # where the item is written: provenance asks
+    return item(id, title, claims=claims, where=where, **options)(function)
 
 
 def decided(item: Item, cells: Mapping[Any, Any] | None = None, **known: Any) -> list[Entry]:
@@ -209,7 +173,7 @@ def decided(item: Item, cells: Mapping[Any, Any] | None = None, **known: Any) ->
     every: list[Found] = []
     found = Found(run, known, every)
     found.cells |= cells or {}
-    return vars(item.function)["decide"](every)
+    return [*vars(item.function)["judge"](found)]
 
 
 def _train(found: Found, key: Any, cell: Training, label: str) -> None:

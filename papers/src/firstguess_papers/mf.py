@@ -19,7 +19,7 @@ from firstguess.data import Data
 from firstguess_papers.charts import lines, predicted
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
-from firstguess_papers.measured import Deciding, Found, measured
+from firstguess_papers.measured import Found, measured
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import predicted as known_training
 
@@ -216,7 +216,7 @@ def _theorem31(c: Found) -> dict[str, Any]:
 
 _LOOK: dict[str, Any] = {"panel": "setting", "columns": 4, "width": 250, "height": 200, "dodge": False}
 theorem31 = measured(
-    "mf/theorem3.1", "Two theories, one set of numbers", "MF Theorem 3.1",
+    "mf/theorem3.1", "Two theories, one set of numbers", "MF Theorem 3.1", claims=("M1",),
     about="100 hidden layers of {width} (MF: 10 000), ReLU at 0.75, 1, 1.25 and tanh at 0.8, 1, 1.25, 2.5 times the "
     "critical weight variance, bias variance 0.1; blobs in 1000 dimensions; {members} networks, 32 points and 16 "
     "other pairs each.",
@@ -224,13 +224,13 @@ theorem31 = measured(
     full=dict(width=1000, members=64, chunk=4),
     seconds=(11, 100),
     quantities=_theorem31,
-    tests=[Deciding(
+    judge=lambda c: [claimed(
         "M1", f"both orders of averaging, at {', '.join(map(str, LOOKED_AT))} hidden layers in seven settings",
-        lambda c: [check(text, c.apart[name], near=0.0, room=0.03, at=c.at) for name, text in (
+        [check(text, c.apart[name], near=0.0, room=0.03, at=c.at) for name, text in (
             ("q_aa", "q_aa/(σ_μ²+σ_y²) − 1"), ("q_ab", "(q_ab − σ_μ²)/(σ_μ²+σ_y²)"), ("c", "c − γ/(1+γ)"),
         )],
-        within=lambda c: [check("γ/(1+γ) less its closed form", c.apart["theory"], near=0.0, room=0.05, at=c.at)],
-        limit="the two averages agree, but at width {width:,} not everywhere with the wide limit",
+        within=[check("γ/(1+γ) less its closed form", c.apart["theory"], near=0.0, room=0.05, at=c.at)],
+        limit=f"the two averages agree, but at width {c.width:,} not everywhere with the wide limit",
     )],
     tables=lambda c: {"averages": c.rows},
     charts=lambda c: {
@@ -297,16 +297,16 @@ def _fig2(c: Found) -> dict[str, Any]:
 
 
 fig2 = measured(
-    "mf/fig2", "Signals concentrate as networks get wider", "MF Fig 2",
+    "mf/fig2", "Signals concentrate as networks get wider", "MF Fig 2", claims=("M1",),
     about="{depths} hidden layers (our depth); ReLU at its edge, tanh at its edge and in neutral chaos, bias variance "
     "0.1; orthogonal inputs; networks by width: {inits}.",
     quick=dict(depths=(10,), inits={30: 400, 100: 600, 300: 400, 1000: 100}),
     full=dict(depths=(10, 30), inits={30: 1000, 100: 1000, 300: 400, 1000: 120, 3000: 40}),
     seconds=(8, 70),
     quantities=_fig2,
-    tests=[Deciding(
+    judge=lambda c: [claimed(
         "M1", "standard deviation over networks of q of two inputs, by the mean q_aa: its power of width from 100 on",
-        lambda c: [check(f"{name}, {panel}", law[0], near=-0.5, room=0.1) for (name, panel), law in c.laws.items()],
+        [check(f"{name}, {panel}", law[0], near=-0.5, room=0.1) for (name, panel), law in c.laws.items()],
     )],
     tables=lambda c: {"concentration": c.rows},
     charts=lambda c: {

@@ -16,6 +16,7 @@ from torch import nn
 
 from firstguess import Network
 from firstguess.data import Data
+from firstguess_papers import library
 from firstguess_papers.charts import ratio
 from firstguess_papers.judging import Array, Number
 from firstguess_papers.library import IsolatedRandomness, Piece, build, contrasts, loss_gradient, orders
@@ -310,15 +311,11 @@ def follow(
         return _descend(model, points, labels, lr=lr, looks=looks, equal=how == EQUAL)
 
     found: list[tuple[Array, Array, Array]] = []
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # layers this narrow gain nothing from more; members run side by side instead
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            for result in pool.map(one, members):
-                found.append(result)
-                progress(len(found), len(members))
-    finally:
-        torch.set_num_threads(before)
+    # layers this narrow gain nothing from more threads; members run side by side instead
+    with library.torch_threads(1), ThreadPoolExecutor(threads) as pool:
+        for result in pool.map(one, members):
+            found.append(result)
+            progress(len(found), len(members))
     return {
         name: np.array(part) for name, part in zip(("norms", "shares", "right"), zip(*found, strict=True), strict=True)
     }
@@ -333,38 +330,25 @@ def _descend(
     norms, shares, right = (np.empty((len(looks), *more)) for more in ((classes,), (classes,), ()))
     at = {step: index for index, step in enumerate(looks)}
     for step in range(max(looks) + 1):
-        pulls: list[list[torch.Tensor]] = []
+        pulls: list[torch.Tensor] = []
         guesses = torch.empty_like(labels)
         for rows in groups:
             logits = model(points[rows])
             guesses[rows] = logits.detach().argmax(dim=1)
             loss = nn.functional.cross_entropy(logits, labels[rows])
-            pulls.append(list(torch.autograd.grad(loss, weights)))
-        lengths = [_norm(pull) for pull in pulls]
+            pulls.append(nn.utils.parameters_to_vector(torch.autograd.grad(loss, weights)))
+        lengths = [float(pull.double().norm()) for pull in pulls]
         if step in at:
             norms[at[step]] = lengths
             shares[at[step]] = np.bincount(guesses.numpy(), minlength=classes) / len(labels)
             right[at[step]] = float((guesses == labels).double().mean())
         parts = [len(rows) / len(labels) for rows in groups]
-        plain = [sum_of(parts, [pull[k] for pull in pulls]) for k in range(len(weights))]
+        none = torch.zeros(())
+        pull = sum((part * one for part, one in zip(parts, pulls, strict=True)), none)
         if equal:
             each = [part / max(length, 1e-30) for part, length in zip(parts, lengths, strict=True)]
-            evened = [sum_of(each, [pull[k] for pull in pulls]) for k in range(len(weights))]
-            scale = _norm(plain) / max(_norm(evened), 1e-30)
-            plain = [scale * one for one in evened]
+            evened = sum((part * one for part, one in zip(each, pulls, strict=True)), none)
+            pull = float(pull.double().norm()) / max(float(evened.double().norm()), 1e-30) * evened
         with torch.no_grad():
-            for weight, slope in zip(weights, plain, strict=True):
-                weight -= lr * slope
+            nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(weights) - lr * pull, weights)
     return norms, shares, right
-
-
-def sum_of(parts: Sequence[float], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Σ part·tensor."""
-    total = torch.zeros_like(tensors[0])
-    for part, tensor in zip(parts, tensors, strict=True):
-        total += part * tensor
-    return total
-
-
-def _norm(pull: Sequence[torch.Tensor]) -> float:
-    return float(torch.sqrt(sum((one.double() ** 2).sum() for one in pull)))  # type: ignore[arg-type]

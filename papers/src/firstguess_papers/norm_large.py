@@ -6,8 +6,7 @@ conclusion is drawn twice more: with layers twice as wide, and after half of the
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import numpy as np
 import firstguess as fg
 from firstguess import EmpiricalGuesses
 from firstguess.data import Data
+from firstguess_papers import library
 from firstguess_papers.charts import arms_chart, dots, gamma, largest, lines, lines_of, ratio, row, rows_chart
 from firstguess_papers.image_models import Init, Model, Place, ResNet, Swin
 from firstguess_papers.items import Entry, Holds
@@ -45,21 +45,8 @@ SIDE = 64
 _CHUNK = 50  # images at once where no batch is needed: less memory
 
 
-@contextmanager
-def _one_thread() -> Generator[None]:
-    """One thread inside torch: models this small gain nothing from more, and lose much where other work is going on."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _measure(c: Found, model: Model, place: Place, data: Data, label: str, **options: Any) -> fg.Measurement:
-    with _one_thread():
+    with library.torch_threads(1):  # models this small gain nothing from more, and lose where other work is going on
         return c.run.measure(
             model.factory(place), data, name=model.name(place), probe="output", label=label, strategy="loop", **options
         )
@@ -135,7 +122,7 @@ def measure_places(net: ResNet | Swin, x: Tensor, places: Sequence[Place], init:
     import torch
 
     found: dict[str, list[Any]] = {"fractions": [], "center": [], "spread": []}
-    with _one_thread(), torch.inference_mode():
+    with library.torch_threads(1), torch.inference_mode():
         weights = net.draw(init, seed)
         parts = (x,) if net.whole_batch else x.split(_CHUNK)  # BatchNorm sees one batch
         for place in places:
