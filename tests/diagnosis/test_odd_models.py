@@ -105,6 +105,31 @@ def test_ids_among_floats_are_not_centred(ids: int) -> None:
         assert fg.explain_guess(Categories(ids), x, seconds=60).points == 200
 
 
+class Clicks(Categories):
+    """The same as a probability, as click predictors end."""
+
+    def __init__(self, ids: int) -> None:
+        super().__init__(ids)
+        self.body, self.head = nn.Linear(8 * ids + 4, 32), nn.Linear(32, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = [table(x[:, i].long()) for i, table in enumerate(self.tables)]
+        return torch.sigmoid(self.head(torch.relu(self.body(torch.cat([*found, x[:, len(found) :]], 1)))))
+
+
+@pytest.mark.parametrize("ids", [1, 3])
+def test_inputs_that_cannot_be_centred_leave_the_other_causes(ids: int) -> None:
+    """One step cannot be taken away, and all effects were lost: "causes were not tried, because time was short"."""
+    stream = torch.Generator().manual_seed(3)
+    x = torch.cat([torch.randint(0, 10, (200, ids), generator=stream).float(), torch.rand(200, 4, generator=stream)], 1)
+    d = fg.diagnose(lambda: Clicks(ids), x, seconds=60, inits=16)
+    assert any(cause.tried for cause in d.causes)
+    page = " ".join(str(d).split())
+    assert "time was short" not in page
+    assert "read as two classes by its sign" not in page  # it is a probability, decided at ½
+    assert ("the data themselves" in page) == ("separated from the rest" in page)
+
+
 class Rand(nn.Module):
     def __init__(self, classes: int = 3, shift: float = 0.0) -> None:
         super().__init__()

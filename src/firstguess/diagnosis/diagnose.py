@@ -170,7 +170,8 @@ def diagnose(
         subject.decide_at_half()
     partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = [subject.note] if subject.note else []
-    if look is not None and look.now.single and any(batch.labels is None for batch in subject.batches):
+    unlabelled = any(batch.labels is None for batch in subject.batches)
+    if look is not None and look.now.single and unlabelled and not look.now.probabilities:
         notes.append(BY_SIGN)
     parts = Stages(m, clock, tick)
     parts.tick(MEASURED)

@@ -153,8 +153,10 @@ def _no_cause(d: Diagnosis) -> str:
         return "not known"
     if not tried or math.isfinite(d.causes_need):
         what = "causes were not tried" if not tried else f"too little to tell, of {len(tried)} steps that were tried"
-        need = f": that {in_time(d.causes_need)}" if math.isfinite(d.causes_need) else ", because time was short"
-        return f"{what}{need}"
+        if math.isfinite(d.causes_need):
+            return f"{what}: that {in_time(d.causes_need)}"
+        late = any(f.kind == FindingKind.TIME_IS_UP for f in d.findings)
+        return f"{what}{', because time was short' if late else ': the notes say why'}"
     return f"none of the {len(tried)} layers that were tried has a statistically clear effect on its own"
 
 

@@ -34,7 +34,7 @@ from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.ablation import Effects, effects_of
-from firstguess.modules.call_model import Caller, fed, fewer
+from firstguess.modules.call_model import Caller, fed, fewer, first_forward
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.hooks.examination import Examination
@@ -213,7 +213,7 @@ class Subject:
         if same is None:
             self.release()
         members = variant.source or same or self.study(variant.model)
-        with members.isolated():
+        with members.isolated(), first_forward():  # it may run on its own inputs only
             return measure(members, list(batches), inits=40, seed=self.seed, seconds=seconds, **options)
 
     @cached_property

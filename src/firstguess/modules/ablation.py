@@ -121,7 +121,13 @@ def effects_of(
                     continue
                 torch.set_rng_state(state)  # a forward that draws numbers draws the same
                 run = _AblatedForward(flow, frozenset(() if key is None else removals[key]), model, batch)
-                found = run.output(model, call, seed, number)
+                try:
+                    found = run.output(model, call, seed, number)
+                except Exception:  # whatever a model raises on inputs that are not its own, as codes of categories
+                    if key is None:
+                        raise
+                    impossible.add(key)
+                    continue
                 if run.impossible:
                     impossible.add(key)
                 else:
