@@ -285,7 +285,8 @@ def test_a_rate_that_is_too_high_is_a_finding_with_its_step_and_class() -> None:
     run = seen.steps >= found.step
     assert (seen.shares[run].max(axis=1) >= 0.98).all()
     assert seen.shares[-1].argmax() == found.label
-    assert f"from step {found.step} on class {found.label} gets" in seen.finding
+    assert f"from step {found.step} on " in seen.finding
+    assert f"class {found.label} gets 100 % of all guesses" in seen.finding
     assert "hardly any bias" not in seen.finding
     assert "still gets" not in seen.finding
     assert seen.to_dict()["collapse"]["name"] == "learning rate too high"
@@ -311,6 +312,25 @@ def test_a_network_that_ends_with_one_class_has_collapsed_unless_most_labels_are
     assert (seen.collapse is not None) == found
     if found:
         assert seen.finding.startswith("outputs collapsed: from step 5 on class 0 gets 100 % of all guesses")
+
+
+@pytest.mark.parametrize(("end", "found"), [(40.0, True), (1.0, False)])
+def test_guesses_that_jump_from_class_to_class_at_a_loss_far_above_the_start_have_collapsed(
+    end: float, found: bool
+) -> None:
+    """Seen with tanh and a rate of 300: 83 % in a third class at the last look is not "hardly any bias to absorb"."""
+    from firstguess.watch.evaluation import Look
+
+    tops = {0: (0, 0.4), 5: (1, 1.0), 10: (2, 1.0), 20: (1, 0.9), 40: (2, 0.83)}
+    looks = tuple(
+        Look(step, np.full(3, (1 - top) / 2) + np.eye(3)[c] * (1.5 * top - 0.5), None, 0.6, end if step else 1.1, 0, 0)
+        for step, (c, top) in tops.items()
+    )
+    seen = fg.WatchedTraining(looks, 200, 3, np.arange(200) % 3, 0.6)
+    assert (seen.collapse is not None) == found
+    assert seen.finding.startswith("learning rate too high: the loss rose from 1.1 to 40" if found else "hardly any")
+    if found:
+        assert "from step 5 on one class after another gets most guesses: at step 40 class 2 gets 83 %" in seen.finding
 
 
 def test_relapses_and_the_class_that_leads_now_are_said() -> None:

@@ -278,20 +278,27 @@ class WatchedTraining(Followed, Record, Shown):
     def collapse(self) -> Collapse | None:
         """Where outputs became one class for all points, other than at the start; None where they did not.
 
-        At least 98 % of the guesses for one class at all looks of the last ten steps or more. A class with more than
-        half of the labels does not count, nor does the favourite of the start that stays, unless the loss rose.
+        At least 98 % of the guesses for one class at all looks of the last ten steps or more; once they were, a loss
+        far above that of the start counts as well, where outputs jump from class to class. A class with more than half
+        of the labels does not count, nor does the favourite of the start that stays, unless the loss rose.
         """
         fine = [look for look in self.looks if not look.lost]
         if not fine:
             return None
+
+        def one_class(look: Look) -> bool:
+            return look.largest >= _ALL and int(np.argmax(look.shares)) != common
+
         common = -1
         if self.labels is not None:
             counts = np.bincount(self.labels, minlength=self.classes)
             common = int(counts.argmax()) if 2 * counts.max() > counts.sum() else -1
-        tail = len(fine)
-        while tail and fine[tail - 1].largest >= _ALL and int(np.argmax(fine[tail - 1].shares)) != common:
-            tail -= 1
         loss = self._risen
+        high = _RISEN * loss[0] if loss else math.inf  # above it a network is still thrown from class to class
+        tail = len(fine)
+        while tail and (one_class(fine[tail - 1]) or fine[tail - 1].loss > high):
+            tail -= 1
+        tail += next((i for i, look in enumerate(fine[tail:]) if one_class(look)), len(fine))
         if tail == 0:
             moved = (i for i, look in enumerate(fine) if int(np.argmax(look.shares)) != self.favourite)
             rose = next((i for i, look in enumerate(fine) if loss and look.step == loss[2]), len(fine))
@@ -379,7 +386,8 @@ class WatchedTraining(Followed, Record, Shown):
             return f"{collapsed(self, self.collapse)} (at the start {start}){broken}"
         again = self._again()
         if at == 0.0:
-            return f"hardly any bias to absorb: {start} at the start{again}{broken}"
+            why = f" ({self.named[0]})" if self.named[0] else ""
+            return f"hardly any bias to absorb: {start} at the start{again}{why}{broken}"
         if math.isfinite(at):
             held = f"; until then outputs were one class: {self.named[0]}" if self.named[0] else ""
             return f"the starting bias, {start}, was absorbed at step {reached(at)}{again}{held}{broken}"
@@ -436,8 +444,11 @@ def _largest(look: Look) -> float:
 
 def collapsed(w: WatchedTraining, c: Collapse) -> str:
     """What happened, in one clause: the name, the step and the class."""
-    last = next(look for look in reversed(w.looks) if not look.lost)
-    since = f"from step {spaced(c.step)} on {w.name(c.label)} gets {percent(last.largest)} of all guesses"
+    run = [look for look in w.looks if not look.lost and look.step >= c.step]
+    now = f"{w.name(c.label)} gets {percent(run[-1].largest)} of all guesses"
+    if len({int(np.argmax(look.shares)) for look in run}) > 1:
+        now = f"one class after another gets most guesses: at step {spaced(run[-1].step)} {now}"
+    since = f"from step {spaced(c.step)} on {now}"
     if c.loss is not None:
         start, top, when = c.loss
         since = f"the loss rose from {start:.2g} to {top:.3g} at step {spaced(when)}, and {since}"
