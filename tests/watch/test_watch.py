@@ -275,7 +275,7 @@ def test_a_rate_that_is_too_high_is_a_finding_with_its_step_and_class() -> None:
     model = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
     x, y = separable()
     watch = fg.Watch(model, (x, y))
-    with pytest.warns(RuntimeWarning, match=r"learning rate too high: the loss rose from .* gets 100 % of all") as said:
+    with pytest.warns(RuntimeWarning, match=r"learning rate too high: the loss rose from .* of all guesses") as said:
         trained(watch, model, x, y, 40, lr=30.0)
     assert len([one for one in said if issubclass(one.category, RuntimeWarning)]) == 1
     seen = watch.result
@@ -323,7 +323,7 @@ def test_guesses_that_jump_from_class_to_class_at_a_loss_far_above_the_start_hav
 
     tops = {0: (0, 0.4), 5: (1, 1.0), 10: (2, 1.0), 20: (1, 0.9), 40: (2, 0.83)}
     looks = tuple(
-        Look(step, np.full(3, (1 - top) / 2) + np.eye(3)[c] * (1.5 * top - 0.5), None, 0.6, end if step else 1.1, 0, 0)
+        Look(step, np.full(3, (1 - top) / 2) + np.eye(3)[c] * (1.5 * top - 0.5), None, end if step else 1.1, 1.0, 0, 0)
         for step, (c, top) in tops.items()
     )
     seen = fg.WatchedTraining(looks, 200, 3, np.arange(200) % 3, 0.6)

@@ -293,18 +293,21 @@ class WatchedTraining(Followed, Record, Shown):
         if self.labels is not None:
             counts = np.bincount(self.labels, minlength=self.classes)
             common = int(counts.argmax()) if 2 * counts.max() > counts.sum() else -1
-        loss = self._risen
-        high = _RISEN * loss[0] if loss else math.inf  # above it a network is still thrown from class to class
         tail = len(fine)
-        while tail and (one_class(fine[tail - 1]) or fine[tail - 1].loss > high):
+        while tail and one_class(fine[tail - 1]):
             tail -= 1
-        tail += next((i for i, look in enumerate(fine[tail:]) if one_class(look)), len(fine))
+        loss = self._risen
         if tail == 0:
             moved = (i for i, look in enumerate(fine) if int(np.argmax(look.shares)) != self.favourite)
             rose = next((i for i, look in enumerate(fine) if loss and look.step == loss[2]), len(fine))
             tail = next(moved, rose)
         run = fine[tail:]
-        if len(run) < 3 or run[-1].step - run[0].step < _LONG:
+        if loss and not _long(run):
+            thrown = len(fine)
+            while thrown and fine[thrown - 1].loss > _RISEN * loss[0]:
+                thrown -= 1
+            run = fine[next((i for i in range(thrown, len(fine)) if one_class(fine[i])), len(fine)) :]
+        if not _long(run):
             return None
         name, why = self.named
         name = name or ("learning rate too high" if loss else "outputs collapsed")
@@ -436,6 +439,10 @@ def _kendall(a: Array, b: Array) -> float:
     """Kendall's τ_b: over pairs, how often both are in the same order minus how often they are not."""
     first, second = (np.sign(one[:, None] - one) for one in (a, b))
     return float(np.sum(first * second) / math.sqrt(np.abs(first).sum() * np.abs(second).sum()))
+
+
+def _long(run: Sequence[Look]) -> bool:
+    return len(run) >= 3 and run[-1].step - run[0].step >= _LONG
 
 
 def _largest(look: Look) -> float:
