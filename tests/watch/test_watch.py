@@ -292,7 +292,8 @@ def test_a_rate_that_is_too_high_is_a_finding_with_its_step_and_class() -> None:
     assert seen.to_dict()["collapse"]["name"] == "learning rate too high"
     model = biased()
     watch = fg.Watch(model, (x, y))
-    trained(watch, model, x, y, 40, lr=30.0)  # which ends in NaN
+    with pytest.warns(RuntimeWarning, match="learning rate too high"):
+        trained(watch, model, x, y, 40, lr=30.0)  # which ends in NaN
     assert re.match(r"learning rate too high: the loss rose from .*; logits are NaN or Inf", watch.result.finding)
 
 
