@@ -20,8 +20,8 @@ def _():
 
     ## Predict: no weight is drawn
 
-    The drift ratio γ of the output says how strongly networks prefer a class: 0 is even, above 1 they tend to one
-    class, from about 9.5 on most data go to one. Here is γ after 1, 5 and 20 layers of ReLU.
+    The drift ratio γ of the output says how strongly networks prefer a class: at 0 guesses are even, above 1
+    networks favour one class, above 9.5 most data go to one. Here is γ after 1, 5 and 20 layers of ReLU.
     """)
     return
 

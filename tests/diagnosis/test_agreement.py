@@ -55,7 +55,7 @@ def check(text: str, c: Comparison) -> None:
     if text.startswith("as measured"):
         assert p is not None
         assert float(p[1]) >= c.level * 0.99  # two digits are printed
-    if "least alike" in text:
+    if "largest difference" in text:
         assert p is not None
         assert float(p[1]) <= c.level
         if " predicted against " in text:

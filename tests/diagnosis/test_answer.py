@@ -80,7 +80,7 @@ def test_the_code_that_a_page_names_is_of_the_change_that_it_asks_for() -> None:
 def test_what_depth_does_is_no_fault_with_a_remedy_of_its_own() -> None:
     d = made("deeply biased", LEARNS, faults=fault("zero head"))
     assert d.answer is not Answer.FIX
-    assert "Also seen, nothing to fix by itself" in str(d)
+    assert "Also seen, need not be fixed" in str(d)
     assert "What to do" not in str(d)
 
 

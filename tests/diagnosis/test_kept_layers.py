@@ -26,7 +26,7 @@ def test_what_is_kept_is_one_line_and_its_evidence_is_folded(tmp_path: Path) -> 
     assert len(kept) == 1, kept
     assert kept[0].strip().startswith("! trained at 0, 2: looks trained and was kept; 4 looks fresh")
     assert "singular values" not in page
-    assert f"what they give to the fresh part is alike (correlation c = {d.given:.2g})" in " ".join(page.split())
+    assert f"their outputs are similar for all inputs (correlation c = {d.given:.2g})" in " ".join(page.split())
     document = d.save(tmp_path / "report.html").read_text()
     assert "singular values" in document.partition("What that follows from</summary>")[2].partition("</details>")[0]
 

@@ -517,7 +517,7 @@ def test_a_question_that_crashes_is_skipped_and_said():
     model = net()
     e = fg.explain_guess(model, points(), loss=CE, optimizer=Odd(model.parameters(), 1), inits=3)
     assert e.faults == ()
-    assert any("not asked, a Odd cannot be made again" in note for note in e.notes)
+    assert any("not checked, a Odd cannot be made again" in note for note in e.notes)
 
 
 @pytest.mark.parametrize(

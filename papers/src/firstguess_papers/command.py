@@ -82,7 +82,7 @@ def reproduce(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compute figures and claims of the papers again: numbers as Parquet, figures, and a ledger of what holds.
+    """Recompute figures and claims of the papers: numbers as Parquet, figures, and a ledger of what holds.
 
     Ctrl-C keeps what is done; the same command resumes from there. Items whose data or packages are absent are skipped,
     and say how to get them. Exit code 1: an item failed, or all were skipped.

@@ -64,7 +64,7 @@ def diagnose(
 ) -> None:
     """Say what to do about how an untrained network guesses: fix this, worth a change, harmless, nothing to do.
 
-    Then what that follows from: how it guesses, which layers do it, whether it will train, how long the bias lasts.
+    Then the evidence: how it guesses, which layers do it, whether it will train, how long the bias lasts.
     """
     import firstguess as fg
 
@@ -169,7 +169,7 @@ def check(
     max_share: Annotated[
         float | None, typer.Option(help="The largest average fraction of the largest class that passes.")
     ] = None,
-    inits: Annotated[int, typer.Option(help="Number of initializations at most; 50 where they decide.")] = 400,
+    inits: Annotated[int, typer.Option(help="Most initializations to draw; 50 if these decide.")] = 400,
     batch_size: subjects.BatchSize = None,
     strict: Annotated[
         bool,
@@ -304,7 +304,7 @@ def repair(
     out: Annotated[Path, typer.Option(help="Write the weights there, as safetensors.", metavar="FILE")],
     gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0 removes all of the bias.")] = 0.2,
     how: Annotated[str, typer.Option(help="head: one bias is moved; layers: all are centred.")] = "head",
-    force: Annotated[bool, typer.Option("--force", help="Also a model that looks trained.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Repair it even if it looks trained.")] = False,
     json: Json = False,
 ) -> None:
     """Write a copy of a model whose output bias is shifted so that no class is favoured on average.

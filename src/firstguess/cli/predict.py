@@ -177,8 +177,8 @@ def predict(
 
     Closed form: i.i.d. inputs, wide layers. γ is the drift ratio: up to 0.05 even, below 1 leaning, above 1 biased,
     above 9.5 deeply biased; γ fixes the whole distribution of class shares. With --data, the kernel: these data, wide
-    layers, a sampled distribution. With --width and --dimension, the guesses of networks of that size, and what size
-    added to those of infinite ones.
+    layers, a sampled distribution. With --width and --dimension, the guesses of networks of that size, and how they
+    differ from those of infinite ones.
     """
     import firstguess as fg
 

@@ -188,7 +188,7 @@ def zoo(
 ) -> None:
     """List weights of Hugging Face architectures that no initializer gives, that nobody initializes, or that are dead.
 
-    Each is made small and drawn by its own code; nothing is downloaded.
+    Each is made small and initialized by its own code; nothing is downloaded.
     """
     try:
         import transformers  # pyright: ignore[reportUnusedImport]  # noqa: F401

@@ -59,7 +59,7 @@ def phases(
     json: Json = False,
     figure: Figure = None,
 ) -> None:
-    """Where a deep network with this activation is ordered, at the edge of chaos, chaotic, biased or neutral.
+    """Show where a deep network with this activation is ordered, at the edge of chaos, chaotic, biased or neutral.
 
     Ordered: gradients vanish going back. Chaotic: they explode. At the edge they keep their size: deep plain networks
     train there, although they start deeply (but briefly) biased. Beyond the neutrality line γ stays below 1.

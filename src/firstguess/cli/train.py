@@ -75,7 +75,7 @@ def train(
     json: Json = False,
     figure: Figure = None,
 ) -> None:
-    """Train many initializations, and follow their guesses: how long does the bias last, and whom does it favour?
+    """Train many initializations and follow their guesses: how long does the bias last, and which class does it favour?
 
     Largest share, accuracies and loss are looked at after 0 to 7 steps, then ten times per decade. Ctrl-C keeps the
     curves so far; with --store, the same command resumes.

@@ -215,7 +215,7 @@ def _left_out(findings: Sequence[Finding]) -> str:
     kinds = {finding.kind for finding in findings}
     if FindingKind.INTERRUPTED in kinds:
         return INTERRUPTED
-    return TIME_WAS_UP if FindingKind.TIME_IS_UP in kinds else "it was not asked for"
+    return TIME_WAS_UP if FindingKind.TIME_IS_UP in kinds else "it was not requested"
 
 
 def _predicted(lasts: PredictedDuration | None) -> float:
@@ -254,7 +254,7 @@ def will_train(gradients: Gradients | None, seen: Rehearsal | None) -> WillTrain
     if going:
         return WillTrain(Trains.RISK, going)
     if word != "not known":
-        return WillTrain(Trains.YES, f"gradients {word} towards the input, at a depth that training bears")
+        return WillTrain(Trains.YES, f"gradients {word} towards the input, at a depth that can be trained")
     if gradients is not None and 0 < len(gradients.layers) <= FEW_LAYERS:
         return WillTrain(Trains.YES, "it has few layers, in which gradients hardly vanish")
     return WillTrain(Trains.UNKNOWN, "neither gradients nor a copy in training could be looked at")

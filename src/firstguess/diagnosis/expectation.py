@@ -69,7 +69,7 @@ def said(c: Comparison) -> str:
     if c.worst.p_value <= c.p_value:
         least = f"{_name(c.worst)}, {_pair(c.worst)} (p = {adjusted(c):.2g})"
     start = "close to what was measured" if word == "close" else "not what was measured"
-    return f"{start}; least alike: {least}"
+    return f"{start}; largest difference: {least}"
 
 
 def adjusted(c: Comparison) -> float:

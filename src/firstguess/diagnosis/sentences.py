@@ -108,7 +108,7 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
 
 def faults_title(d: Diagnosis) -> str:
     """What stands above them: where the answer is another, depth does it, or copies learn all the same."""
-    return "Faults" if d.answer is Answer.FIX else "Also seen, nothing to fix by itself"
+    return "Faults" if d.answer is Answer.FIX else "Also seen, need not be fixed"
 
 
 def remarkable(d: Diagnosis) -> list[Finding]:
@@ -127,9 +127,7 @@ def cause(d: Diagnosis) -> str:
     found = main_cause(d)
     if found is None:
         if math.isfinite(d.given):
-            return (
-                f"the layers that were kept: what they give to the fresh part is alike (correlation c = {d.given:.2g})"
-            )
+            return f"the kept layers: their outputs are similar for all inputs (correlation c = {d.given:.2g})"
         return _no_cause(d)
     it = (
         "what they share"

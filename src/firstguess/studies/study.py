@@ -322,7 +322,7 @@ class Study:
             workers: Processes on this machine: by default one per core. Each uses one thread.
             seconds: The time limit of a task.
             memory: Bytes of data that a task may use (Linux): it fails, and not the machine.
-            retries: How often a task is started again whose process or node died.
+            retries: How often a task is started again after its worker died.
             address: Address of a Ray cluster: "auto" finds the one here; None starts one on this machine, unless
                 RAY_ADDRESS names one. A connection that you have made with `ray.init(…)` is used as it is.
             cpus: Processors per task, for Ray; its threads, too.

@@ -303,7 +303,7 @@ class Prediction(StoredRecord, Shown):
         if self.reading == "closed form" or n is None:
             return "yes: γ > 0" if self.has_bias else "no: γ is not above 0"
         if 0 < gamma < 3 / n:  # an average over pairs of n points differs from the population's by up to about √2/n
-            return f"γ > 0 on these points, by no more than the luck of {n} points"
+            return f"γ > 0 on these points, but no more than the choice of {n} points explains"
         if not self.has_bias and self.verdict != "even":
             return "no: γ is not above 0 on these points; guesses are uneven because they come in clusters"
         return f"{'yes: γ > 0' if self.has_bias else 'no: γ is not above 0'}, on these points"

@@ -27,7 +27,7 @@ _OFF = 1e-5  # relative error of the gradients that is the quadrature's, not the
 
 
 HARMLESS = "Tuning lets a deep plain network train as well as a shallow one of the same nonlinearity, not better."
-_SHARED = "Smaller shared vectors change first guesses; what positions tell the network starts smaller too."
+_SHARED = "Smaller shared vectors change first guesses; what the network knows of positions starts smaller, too."
 
 
 @dataclass(frozen=True)

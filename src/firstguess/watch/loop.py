@@ -312,7 +312,7 @@ class Watch(Shown):
                 self._eyes.model, self._eyes.batches, seed=self._eyes.seed, seconds=_NAMING, **known
             )
         except Exception as error:  # of a user's model, which cannot be copied
-            self._notes.append(f"why outputs collapsed was not asked: {type(error).__name__}: {error}")
+            self._notes.append(f"why outputs collapsed could not be found out: {type(error).__name__}: {error}")
             found = ()
         if found:
             # Without an optimizer, or with time up, nobody could ask for its rate; a loss that rose tells. Nor were

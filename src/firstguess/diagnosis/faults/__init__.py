@@ -99,7 +99,7 @@ def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fa
                 continue  # the fault says it
             words = str(error).splitlines()[0] if str(error) else ""
             unasked.setdefault(f"{type(error).__name__}: {words}", []).append(_named(ask))
-    return found, [*notes, *(f"{', '.join(names)}: not asked, {why}" for why, names in unasked.items() if why)]
+    return found, [*notes, *(f"{', '.join(names)}: not checked, {why}" for why, names in unasked.items() if why)]
 
 
 def _named(ask: Question) -> str:

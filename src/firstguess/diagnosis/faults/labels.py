@@ -148,14 +148,12 @@ def unrelated(seen: Seen) -> Fault | None:
     fits, chance = _fit(x, y, doctor.patient.seed)
     if not chance > _CHANCE:
         return None
-    words = (
-        f"{max(fits, 0.0):.1%} of their variance is foreseen, and shuffled labels do as well in {chance:.0%} of cases"
-    )
+    words = f"inputs predict {max(fits, 0.0):.1%} of their variance, and shuffled labels do as well in {chance:.0%} of cases"
     if doctor.patient.loader is None and doctor.patient.dataset is None:
         raise FaultRemark(f"{MAY_NOT_GO}: {words} (ridge regression, {len(x)} points)")
     return seen.fault(
         "labels do not go with inputs",
-        "no regression foresees labels from inputs: these were shuffled against each other, or labels are random",
+        "no regression predicts labels from inputs: these were shuffled against each other, or labels are random",
         "shuffle inputs and labels by one permutation, and look at some pairs",
         evidence=words,
         chance=chance,
@@ -176,8 +174,8 @@ def by_heart(own: float, held: float, error: float, steps: int) -> Fault:
 
 
 def _fit(x: torch.Tensor, y: torch.Tensor, seed: int) -> tuple[float, float]:
-    """The best share of variance that is foreseen, each point from all others; and how often shuffled labels are
-    foreseen as well: the same kernels and penalties, the best of them each time."""
+    """The best share of variance that is predicted, each point from all others; and how often shuffled labels are
+    predicted as well: the same kernels and penalties, the best of them each time."""
     x = (x - x.mean(0)) / x.std(0).clamp_min(1e-12)
     x = x[:, x.abs().amax(0) > 0]
     y = (y - y.mean(0)) / y.std(0).clamp_min(1e-12)

@@ -177,7 +177,7 @@ class Patient:
         if set(y.unique().tolist()) <= {0, 1} and math.prod(out) == y.numel():
             return lambda o, t: F.binary_cross_entropy_with_logits(o.reshape(-1), t.reshape(-1).to(o.dtype))
         numbered = not y.is_floating_point() and len(out) == y.ndim + 1  # beyond the classes: a fault of its own
-        raise NotApplicable("" if numbered else "the loss is not given, and labels do not tell it: pass loss=")
+        raise NotApplicable("" if numbered else "the loss is not known, and labels leave it open: pass loss=")
 
     @cached_property
     def _shape(self) -> tuple[int, ...]:

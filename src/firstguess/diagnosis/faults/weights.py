@@ -67,7 +67,7 @@ def not_loaded(seen: Seen) -> Fault | None:
     whole = found == "all"
     return seen.fault(
         "checkpoint not loaded",
-        f"the model is said to be trained, and {'no weight shows' if whole else 'not every weight shows'} traces of it",
+        f"trained=True, but {'no weight shows' if whole else 'not every weight shows'} traces of training",
         "print(model.load_state_dict(torch.load(path), strict=False)): it names the keys that are missing or not known",
         evidence="singular values are those of a fresh draw; a short training leaves them so" if whole else found,
     )

@@ -44,7 +44,7 @@ def gated_mlps(network: Network) -> Iterator[Variant]:
 def smaller_embeddings(network: Network) -> Iterator[Variant]:
     """Smaller positions, types and class tokens: what all sequences share makes their guesses alike (20)."""
     title = "positions, types and class token ten times smaller"
-    return described(network, title, _smaller, price="what positions tell the network starts smaller too")
+    return described(network, title, _smaller, price="what the network knows of positions starts smaller, too")
 
 
 OF_TOKENS: tuple[Callable[[Network], Iterator[Variant]], ...] = (pre_norm, gated_mlps, smaller_embeddings)

@@ -458,7 +458,7 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
         "as its initializers give it"
     )
     nothing = (
-        f"every weight looks trained ({why}): these are the guesses of these very weights, one model without "
+        f"every weight looks trained ({why}): these are the guesses of exactly these weights, one model without "
         'an interval. redraw="head" draws its last layer, redraw="all" every weight'
     )
     unsure = f" ({brief(model, found.unsure)}: uncertain)" if found.unsure else ""

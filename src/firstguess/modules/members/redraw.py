@@ -366,7 +366,7 @@ class Redraw:
         name, first = next(iter(self._clones.items()))
         yield Finding(
             FindingKind.CLONED,
-            f"has the very values of {first}{and_more(self._clones)}: a layer that was copied after it was drawn "
+            f"has exactly the values of {first}{and_more(self._clones)}: a layer that was copied after it was drawn "
             "(nn.TransformerEncoder does that); every initialization keeps them equal. Layers of their own: "
             "build each, or give init=",
             name,

@@ -410,7 +410,7 @@ def _padding(model: Any, batch: Batch | None) -> int | None:
     return None if mask is None else pad
 
 
-_UNMASKED = "the id of padding, {}, stands among the ids without an attention_mask, so the model attends to it"
+_UNMASKED = "the padding id, {}, occurs among the ids without an attention_mask, so the model attends to it"
 _NOT_PADDING = "masks other tokens than those with the id of padding, {}; a description knows padding only"
 _OTHERS = "masks tokens, but the model's config has no pad_token_id: a description knows padding by its id"
 

@@ -140,7 +140,7 @@ def _title(diagnosis: Diagnosis) -> str:
     found = diagnosis.main_causes
     if not found:
         tried = any(c.tried for c in diagnosis.causes)
-        return "No step changes the guesses by itself" if tried else "No step adds correlation between inputs"
+        return "No single step changes the guesses" if tried else "No step adds correlation between inputs"
     top = found[0]
     name = top.short(44)
     if not top.tried:

@@ -164,7 +164,7 @@ class Absorption:
         said = partial(spaced, beyond=f"more than {spaced(last)}")
         low, high = self.quantile(LOW), self.quantile(HIGH)
         if high == 0.0:
-            return "0: it is so at the start"
+            return "0: already so at the start"
         if self.median == 0.0:  # a median over networks with nothing to absorb says nothing of the others
             late = self.draws[self.draws > 0.0]
             begun = f"{100 * (1 - len(late) / len(self.draws)):.0f} % of networks start below it"
