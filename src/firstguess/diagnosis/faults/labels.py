@@ -148,7 +148,8 @@ def unrelated(seen: Seen) -> Fault | None:
     fits, chance = _fit(x, y, doctor.patient.seed)
     if not chance > _CHANCE:
         return None
-    words = f"inputs predict {max(fits, 0.0):.1%} of their variance, and shuffled labels do as well in {chance:.0%} of cases"
+    best = f"inputs predict {max(fits, 0.0):.1%} of their variance"
+    words = f"{best}, and shuffled labels do as well in {chance:.0%} of cases"
     if doctor.patient.loader is None and doctor.patient.dataset is None:
         raise FaultRemark(f"{MAY_NOT_GO}: {words} (ridge regression, {len(x)} points)")
     return seen.fault(
