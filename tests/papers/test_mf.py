@@ -17,13 +17,15 @@ from firstguess_papers.judging import Number, average
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_phases import approach
 from firstguess_papers.mf_vit import EXPECTED, vit
-from firstguess_papers.models import ALL, FAVOURED, OTHERS, VanillaViT, block_gradients
+from firstguess_papers.models import VanillaViT, block_gradients
 from firstguess_papers.registry import items
 from firstguess_papers.running import Missing, Run
 
 from firstguess.studies.store import Store
 
 RELU = mf.Setting("ReLU", "relu", 2.0, 0.0)
+
+ALL, FAVOURED, OTHERS = range(3)  # columns of `block_gradients`
 
 
 def test_items_answer_every_claim_of_the_paper_before_training():

@@ -98,10 +98,8 @@ readings = measured(
     "standardized; {inits} networks each, {draws} draws of the kernel's law.",
     quick=dict(width=300, n=200, inits=200, draws=5000),
     full=dict(width=1000, n=500, inits=400, draws=20_000),
-    seconds=(12, 110),
-    cells=_cells,
-    quantities=lambda c: {"readings": {key: _read_three_ways(c, *key) for key in c.cells}},
-    judge=_judge_readings,
+    seconds=(12, 110), cells=_cells,
+    quantities=lambda c: {"readings": {key: _read_three_ways(c, *key) for key in c.cells}}, judge=_judge_readings,
     table="readings",
     rows=lambda c, label, name: {"data": name, "width": c.width, "kernel": c.readings[label, name]["kernel"]} | {
         what: c.readings[label, name][what].value for what in ("closed_form", "random")
@@ -266,27 +264,21 @@ finite_size = measured(
     "({blobs}) of {n} points in 1000 dimensions, one batch; {inits} networks a panel and blob.",
     quick=dict(n=300, blobs=1, inits=200),
     full=dict(n=1000, blobs=4, inits=300),
-    seconds=(40, 260),
-    measure={"width": WIDTH, "classes": 2},
+    seconds=(40, 260), measure={"width": WIDTH, "classes": 2},
     cells=lambda c: {
         (place, depth, k): Cell(network(place, depth), fg.data.blob(c.n, DIMENSION, seed=c.run.seed + k),
                                 {"seed": c.run.seed + k})
         for depth in DEPTHS for place in PLACES for k in range(c.blobs)
     },
     quantities=lambda c: {"panels": [_panel(c, place, depth) for depth in DEPTHS for place in PLACES]},
-    judge=lambda c: [judge(c.panels)],
-    table="",
-    tables=lambda c: {"panels": [_row(p) for p in c.panels]},
+    judge=lambda c: [judge(c.panels)], table="", tables=lambda c: {"panels": [_row(p) for p in c.panels]},
     charts=_charts,
     holds={"spreads": Holds("What infinite width misses, finite width and dimension give")},
     notes=lambda c: [f"{p.name} has no prediction at this size: {p.why}" for p in c.panels if not p.finite],
 )  # fmt: skip
 
 
-PHASES = {
-    "ordered": 1.59,
-    "edge of chaos": 1.99,
-}  # weight variances of tanh with biases of variance 0.1, as MF has them
+PHASES = {"ordered": 1.59, "edge of chaos": 1.99}  # weight variances of tanh with biases of variance 0.1: MF's
 TANH_DEPTHS = (20, 40, 60, 80, 100)
 LEVEL = 0.6  # of the largest share: where bias counts as absorbed
 RATE = 0.2  # ηλ_b of the trainings
@@ -298,8 +290,7 @@ _LOOKS = (*range(41), *range(43, 121, 3))
 
 
 def _tanh(variance: float, depth: int) -> str:
-    own = f"dense(weight_var={variance}, bias_var=0.1)"
-    return f"{depth} x [{own} > tanh] > {own}"
+    return deep("tanh", depth, f"dense(weight_var={variance}, bias_var=0.1)")
 
 
 CASES = {
@@ -342,13 +333,10 @@ def scaled_time(tangent: Tangent) -> float:
 
 def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int, parts: int = 1) -> Times:
     """Of `parts` times `inits` networks, each part with a seed of its own."""
-    network = Network.parse(text, classes=2)
+    network, looks = Network.parse(text, classes=2), list(_LOOKS)
     tangent = scalar_tangent(network, dimension=int(np.prod(x.x.shape[1:])), width=width)
-    lr = RATE / tangent.bias_mode(x.n)
-    looks = list(_LOOKS)
-    arm = trained(
-        run, network, x, label=name, optimizer="gd", lr=lr, steps=looks, inits=inits, width=width, parts=parts
-    )
+    how: dict[str, Any] = {"optimizer": "gd", "lr": RATE / tangent.bias_mode(x.n), "steps": looks, "inits": inits}
+    arm = trained(run, network, x, label=name, width=width, parts=parts, **how)
     steps = arm.reached("largest", LEVEL)
     logits = np.concatenate([
         starts(run, network, x.x, width, range(inits), label=name, seed=run.seed + SEEDS * part)
@@ -357,9 +345,6 @@ def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int, pa
     spread = float(np.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0)))
     known = steps_to(LEVEL, (logits[..., 1] - logits[..., 0]).mean(axis=1), spread, RATE)
     return Times(np.minimum(steps, float(looks[-1])), known, float(np.isfinite(steps).mean()))
-
-
-# -- Checks
 
 
 def between(number: Number, room: float) -> Truth:
@@ -410,9 +395,6 @@ def judged(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]]
     ]  # fmt: skip
 
 
-# -- Tables, figures
-
-
 _LOOK: dict[str, Any] = {"by": "phase", "theory": "", "dodge": False, "width": 560, "height": 280}
 
 
@@ -437,9 +419,7 @@ absorption = measured(
     "ReLU networks {more} times as many.",
     quick=dict(cases=3, width=100, points=60, inits=10, parts=1, more=1),
     full=dict(cases=6, width=300, points=100, inits=24, parts=1, more=4),
-    seconds=(6, 120),
-    quantities=_times,
-    judge=lambda c: judged(c.times, c.tangents),
+    seconds=(6, 120), quantities=_times, judge=lambda c: judged(c.times, c.tangents),
     tables=lambda c: {"depths": c.depths, "times": [
         {"network": name, "measured": float(t.measured.mean()), "predicted": float(t.predicted.mean()), "over": t.over,
          "reached": t.reached, "networks": len(t.measured)} for name, t in c.times.items()

@@ -157,9 +157,6 @@ def predicted(case: Case, x: Data, inits: int, seed: int, how: dict[str, Any], *
     return curves | {"trust": t.trust.word if t.trust is not None else ""}
 
 
-# -- Checks
-
-
 def judged_adam(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> list[Entry]:
     """B7: Adam in wide networks; the random factor in narrow ones (with it, without it)."""
 
@@ -194,9 +191,6 @@ def judged_adam(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]
     ]  # fmt: skip
 
 
-# -- Figures
-
-
 def charts(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> dict[str, Any]:
     """Largest share and accuracies over steps: Adam in wide networks; narrow ones with and without a factor."""
 
@@ -229,8 +223,7 @@ adam = measured(
     "of two blobs in {dimension} dimensions, all of them at every step.",
     quick=dict(points=60, dimension=100, inits=12, many=24, cases=tuple(QUICK_CASES)),
     full=dict(points=300, dimension=784, inits=24, many=96, cases=tuple(CASES)),
-    quantities=_pairs,
-    judge=lambda c: judged_adam(c.wide, c.narrow),
+    quantities=_pairs, judge=lambda c: judged_adam(c.wide, c.narrow),
     tables=lambda c: {"curves": _rows(c.wide, c.narrow)},
     charts=lambda c: charts(c.wide, c.narrow),
     holds={
@@ -353,9 +346,6 @@ def _sampled(c: Found) -> dict[str, Any]:
     return {"networks": found}
 
 
-# -- Checks
-
-
 def _predicted(case: Candidate, f: Numbers) -> Check:
     """1 + γ, gradients and P are those of the closed form: within 15 %, whatever the errors are."""
     known = (1.0 + case.known.gamma, case.known.gradients, case.known.nonlinearity)
@@ -388,9 +378,6 @@ def judged_frontier(found: Measured) -> list[Entry]:
             limit="not so at this width",
         ),
     ]  # fmt: skip
-
-
-# -- Words, tables, figures
 
 
 def _gamma(found: Numbers) -> Number:
@@ -427,9 +414,7 @@ frontier = measured(
     "outputs, {points} random points of that dimension, {inits} initializations each.",
     quick=dict(width=200, points=60, inits=30),
     full=dict(width=500, points=64, inits=40),
-    seconds=(11, 150),
-    quantities=_sampled,
-    judge=lambda c: judged_frontier(c.networks),
+    seconds=(11, 150), quantities=_sampled, judge=lambda c: judged_frontier(c.networks),
     tables=lambda c: {"frontier": [_row(*one) for one in c.networks.values()]},
     charts=lambda c: {"frontier": chart(c.networks)},
     holds={"frontier": Holds("At constant gradients bias is nonlinearity: parameters put γ where it is wanted", (1,))},

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess import Inputs, Network, Stand, predict, tune
+import firstguess as fg
+from firstguess import Network, Stand, predict, tune
 from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.charts import Line, arms_chart
@@ -86,20 +87,9 @@ def with_biases(network: Network) -> Network:
 
 def centred_head(network: Network, x: Data, width: int) -> Callable[[], nn.Module]:
     """A factory of this description's members, each with its mean logits on x taken off by the head's bias."""
-    from firstguess_papers.library import drawn, resolve
+    from firstguess_papers.models import members_of
 
-    places = resolve(network, x.x.shape[1:], width=width, inputs=Inputs)
-
-    def make() -> nn.Module:
-        import torch
-
-        from firstguess import repair
-
-        # Members are made under their own seed: these are the weights of the description's member.
-        model = drawn(places, torch.initial_seed(), flat=False)
-        return repair(model, (x.x, x.y), gamma=0.0, in_place=True, points=x.n).model
-
-    return make
+    return members_of(network, x, width, lambda m: fg.repair(m, (x.x, x.y), gamma=0.0, in_place=True, points=x.n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,9 +207,6 @@ LOW, HIGH = 3.0, 15.0  # nonlinearity of arms that should be fast, and of those 
 DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)}  # and the threshold
 
 
-# -- Checks
-
-
 def pooled(numbers: Sequence[Number]) -> Number:
     """The mean over settings, whose errors are independent."""
     return Number(float(np.mean([n.value for n in numbers])), math.hypot(*(n.error for n in numbers)) / len(numbers))
@@ -307,9 +294,6 @@ def judged(settings: Sequence[Setting], places: Mapping[str, Stand]) -> list[Ent
                         near=0.0, room=SAME_SCORE),
         ),
     ]  # fmt: skip
-
-
-# -- Words, tables, figures
 
 
 def _steps(settings: Sequence[Setting], arms: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import firstguess as fg
-from firstguess import Inputs, Network
+from firstguess import Network
 from firstguess.data import Data
 from firstguess_papers.charts import Line, arms_chart, lines
 from firstguess_papers.items import Entry, Holds
@@ -53,21 +53,18 @@ def uneven(data: Data, rare: int, held: int, seed: int) -> tuple[Data, Data]:
 
 def factory(arm: str, x: Data, width: int) -> Callable[[], nn.Module]:
     """Members with the same weights in all arms; what differs is the head's start."""
-    from firstguess_papers.library import drawn, resolve
+    from firstguess_papers.models import members_of
 
-    places = resolve(Network.parse(_TEXT, classes=2), x.x.shape[1:], width=width, inputs=Inputs)
-
-    def make() -> nn.Module:
+    def change(model: nn.Sequential) -> None:
         import torch
 
-        model = drawn(places, torch.initial_seed(), flat=False)  # made under the member's own seed
+        points = torch.from_numpy(np.array(x.x, dtype=np.float32))
         if arm == PRIOR:
-            log_prior(model, torch.from_numpy(np.array(x.x, dtype=np.float32)), x.y)
+            log_prior(model, points, x.y)
         if arm == TILTED:
-            tilt(model, torch.from_numpy(np.array(x.x, dtype=np.float32)))
-        return model
+            tilt(model, points)
 
-    return make
+    return members_of(Network.parse(_TEXT, classes=2), x, width, change)
 
 
 def log_prior(model: nn.Sequential, x: torch.Tensor, labels: Any) -> None:
@@ -129,9 +126,6 @@ def _both(c: Found) -> dict[str, Any]:
         )) for name in moved_heads.MODELS
     }  # fmt: skip
     return {"trainings": {o: _trained(c, o, x, test) for o in RATES}, "heads": heads}
-
-
-# -- Checks
 
 
 def recall(arm: Arm, step: int, of: int = RARE) -> Array:
@@ -205,9 +199,6 @@ def judged_heads(heads: Mapping[str, Moved]) -> Entry:
     )  # fmt: skip
 
 
-# -- Tables, figures
-
-
 def _rows(optimizer: str, arms: Mapping[str, Arm]) -> list[dict[str, Any]]:
     return [
         {"optimizer": optimizer, "arm": name, "step": step, "networks": arm.networks, "rare": number(recall(arm, step))}
@@ -233,8 +224,7 @@ imbalance = measured(
     "{points} images of CIFAR-10 and as many others, {members} initializations.",
     quick=dict(rare=20, held=200, width=40, steps=100, inits=10, points=60, members=10, parts=1),
     full=dict(rare=60, held=400, width=100, steps=400, inits=16, points=300, members=16, parts=3),
-    quantities=_both,
-    judge=lambda c: [judged_heads(c.heads), *judged_arms(c.trainings)],
+    quantities=_both, judge=lambda c: [judged_heads(c.heads), *judged_arms(c.trainings)],
     tables=lambda c: {
         "recall": [line for o, by in c.trainings.items() for line in _rows(o, by)],
         "heads": [_head_row(name, one) for name, one in c.heads.items()],
@@ -310,9 +300,7 @@ seed_print = measured(
     "is {end} steps, three times as many steps, {inits} networks each.",
     quick=dict(width=48, points=40, size=16, words=60, length=12, end=10, inits=4),
     full=dict(width=256, points=128, size=64, words=512, length=32, end=200, inits=12),
-    quantities=_prints,
-    judge=lambda c: judged(c.prints, c.lazy, c.end),
-    tables=lambda c: {"kept": c.rows},
+    quantities=_prints, judge=lambda c: judged(c.prints, c.lazy, c.end), tables=lambda c: {"kept": c.rows},
     charts=lambda c: {"kept": lines(
         [row for row in c.rows if row["what"] != "by ranks"], "step", "value", by="name", theory="", panel="what",
         y_title="correlation with the start", x_scale="symlog", dodge=False, title="Mean logits and the hidden mean",

@@ -285,8 +285,7 @@ tokens_norm = measured(
     "with LayerNorm, and with RMSNorm and the same weights.",
     quick=dict(width=64, depth=4, n=12, length=8, inits=10),
     full=dict(width=256, depth=16, n=24, length=16, inits=60),
-    quantities=_norms,
-    judge=lambda c: [judge_norm(_depths(c), c.ratios, c.floors, c.shares)],
+    quantities=_norms, judge=lambda c: [judge_norm(_depths(c), c.ratios, c.floors, c.shares)],
     tables=lambda c: {"norms": c.lines},
     charts=lambda c: {"norms": lines(
         c.lines, "blocks", "gamma", by="norm", panel="design", theory="predicted", x_title="Blocks",
@@ -341,8 +340,7 @@ tokens_depth = measured(
     "{length} different tokens; {inits} networks each of four designs.",
     quick=dict(width=64, depth=4, n=12, length=8, inits=10),
     full=dict(width=256, depth=16, n=24, length=16, inits=60),
-    quantities=_designs,
-    judge=lambda c: judge_depth(_depths(c), c.gamma, c.theory),
+    quantities=_designs, judge=lambda c: judge_depth(_depths(c), c.gamma, c.theory),
     tables=lambda c: {"depth": c.lines},
     charts=lambda c: {
         name: lines(c.lines, "blocks", y, theory=f"{y}_predicted", percent=y == "largest", by="design",
@@ -429,9 +427,7 @@ tokens_shared = measured(
     "networks each.",
     quick=dict(width=64, depth=2, n=12, length=8, inits=8),
     full=dict(width=256, depth=12, n=24, length=16, inits=40),
-    quantities=_shared,
-    judge=lambda c: [judge_shared(c.own, c.averaged)],
-    tables=lambda c: {"shared": c.lines},
+    quantities=_shared, judge=lambda c: [judge_shared(c.own, c.averaged)], tables=lambda c: {"shared": c.lines},
     charts=lambda c: {"shared": dots(
         [row | {"panel": "mean over tokens" if row["read_out"] == "mean" else "their own read-out"} for row in c.lines],
         "model", "largest", by="how", panel="panel", theory="largest_predicted", x_domain=(0.0, 1.0), percent=True,
@@ -478,9 +474,7 @@ tokens_own = measured(
     "tokens; {inits} networks each.",
     quick=dict(width=128, vocabulary=300, tokens=128, inits=40),
     full=dict(width=256, vocabulary=2000, tokens=256, inits=400),
-    quantities=_own_guesses,
-    judge=lambda c: [judge_own(c.found, c.chance)],
-    tables=lambda c: {"own": c.lines},
+    quantities=_own_guesses, judge=lambda c: [judge_own(c.found, c.chance)], tables=lambda c: {"own": c.lines},
     charts=lambda c: {"own": lines(
         [row | {"name": "networks", "γ of two tokens": row["gamma"].value} for row in c.lines], "γ of two tokens",
         "own", theory="predicted", y_title="Share of tokens that guess themselves", x_scale="symlog",

@@ -35,21 +35,8 @@ class Finding:
     chart: str = ""
 
 
-@dataclass(frozen=True)
-class Topic:
-    """Something that the papers do not have: the claims of ours that answer for it."""
-
-    title: str
-    claims: tuple[str, ...]
-
-
 _KEPT: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 CLAIMS = {id: Claim(id, *row) for id, row in _KEPT["claims"].items()}
 FINDINGS = tuple(Finding(**row | {"verdicts": tuple(row["verdicts"])}) for row in _KEPT["findings"])
-TOPICS = tuple(Topic(title, tuple(claims)) for title, claims in _KEPT["topics"].items())
+TOPICS: dict[str, str] = {claim: title for title, claims in _KEPT["topics"].items() for claim in claims}  # of ours
 REVISIONS: dict[str, str] = _KEPT["revisions"]
-
-
-def revision_lines() -> list[str]:
-    """For the ledger."""
-    return [f"- **{claims}**: {text}." for claims, text in REVISIONS.items()]

@@ -100,29 +100,24 @@ def reproduce(
         raise InvalidInput("--ledger with --figures", got="--figures alone", hint="--ledger docs/claims.md")
     chosen = registry.choose(what or [])
     if data_dir is not None and not Path(data_dir).expanduser().is_dir():
-        raise InvalidInput(
-            "a folder that exists", got=str(data_dir), where="--data-dir", hint="the folder that holds mnist, cifar10 …"
-        )
+        hint = "the folder that holds mnist, cifar10 …"
+        raise InvalidInput("a folder that exists", got=str(data_dir), where="--data-dir", hint=hint)
     if quick and ledger is not None and records.kept(records.kept_in(ledger)):
-        raise InvalidInput(
-            "another page for quick runs", got=f"{ledger}, which has full ones", where="--ledger", hint="out/claims.md"
-        )
+        got = f"{ledger}, which has full ones"
+        raise InvalidInput("another page for quick runs", got=got, where="--ledger", hint="out/claims.md")
     if engine not in (None, "local", "ray"):
         raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
     changed = _changed(set_ or [])
     if changed and ledger is not None:
-        raise InvalidInput(
-            "the published settings, for the ledger", got="--set", where="--ledger", hint="without --set"
-        )
+        what = "the published settings, for the ledger"
+        raise InvalidInput(what, got="--set", where="--ledger", hint="without --set")
     for item in chosen:
         item.sizes(quick, changed)  # what is no size of it is said before anything runs
     _make(out)
     options: dict[str, Any] = {"quick": quick, "data_dir": data_dir and str(data_dir), "seed": seed, "fresh": fresh}
     options |= {"until_decided": until_decided} | ({"changed": changed} if changed else {})
-    if engine is None:
-        done = list(_run_all(chosen, out, options))
-    else:
-        done = list(_run_together(chosen, out, options, engine, address))
+    runs = _run_all(chosen, out, options) if engine is None else _run_together(chosen, out, options, engine, address)
+    done = list(runs)
     known = registry.items()
     here = records.read_all(out, quick, list(known))
     path = records.folder_of(out, quick, "", changed) if changed else records.write_ledger(out, here, quick).parent
@@ -152,9 +147,8 @@ def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidInput(
-            "a folder that can be made", got=f"{out} ({error.strerror})", where="--out", hint="--out out/reproduce"
-        ) from None
+        got = f"{out} ({error.strerror})"
+        raise InvalidInput("a folder that can be made", got=got, where="--out", hint="--out out/reproduce") from None
 
 
 def _run_all(chosen: Sequence[Item], out: Path, options: dict[str, Any]) -> Generator[Record]:

@@ -72,14 +72,17 @@ def run_once(
     workers: Callable[[Path], AbstractContextManager[Any]] = crew or (lambda _: nullcontext())
     started = time.perf_counter()
     status: Status = "done"
-    reason = ""
-    outcome = Outcome(())
-    charts: list[str] = []
+    reason, outcome, charts = "", Outcome(()), list[str]()
     try:
-        _need_packages(item)
+        if absent := " ".join(name for name in item.packages if importlib.util.find_spec(name) is None):
+            how = f"pip install firstguess-papers, or pip install {absent}"
+            raise Missing(f"this item needs the package {absent}, which is not installed: {how}")
         with workers(folder / "pieces") as run.crew, later_looks(LOOKS) if look else nullcontext():
             outcome = item.function(run)
-        _check(item, outcome)
+        answered = {entry.claim for entry in outcome.entries}
+        if answered != set(item.claims):
+            got = ", ".join(sorted(answered)) or "none"
+            raise InvalidInput(f"entries for the claims {', '.join(item.claims)}", got=got, where=item.id)
         charts = _write(outcome, folder)
     except Missing as missing:
         status, reason = "skipped", str(missing)
@@ -89,48 +92,15 @@ def run_once(
         (folder / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
         reason = f"{type(error).__name__}: {error}".splitlines()[0] + f" (see {folder / ERROR})"
         status, outcome = "failed", Outcome(())
+    seconds = round(time.perf_counter() - started + run.saved_seconds, 1)
+    tables = tuple(f"{name}.parquet" for name in outcome.tables)
     record = Record(
-        item.id,
-        item.title,
-        item.claims,
-        item.where,
-        status,
-        quick,
-        item.settings(quick, changed, times),
-        item.version,
-        __version__,
-        seed,
-        round(time.perf_counter() - started + run.saved_seconds, 1),
-        tuple(outcome.entries),
-        tuple(charts),
-        tuple(f"{name}.parquet" for name in outcome.tables),
-        tuple(outcome.notes),
-        reason,
-        made.commit,
-        made.checks,
-        tuple(records.plain(sizes)),
-        look,
-    )
+        item.id, item.title, item.claims, item.where, status, quick, item.settings(quick, changed, times), item.version,
+        __version__, seed, seconds, tuple(outcome.entries), tuple(charts), tables, tuple(outcome.notes), reason,
+        made.commit, made.checks, tuple(records.plain(sizes)), look,
+    )  # fmt: skip
     records.write(folder, record)
     return record
-
-
-def _need_packages(item: Item) -> None:
-    absent = [name for name in item.packages if importlib.util.find_spec(name) is None]
-    if absent:
-        names = " ".join(absent)
-        raise Missing(
-            f"this item needs the package {names}, which is not installed: pip install firstguess-papers, "
-            f"or pip install {names}"
-        )
-
-
-def _check(item: Item, outcome: Outcome) -> None:
-    answered = {entry.claim for entry in outcome.entries}
-    if answered != set(item.claims):
-        raise InvalidInput(
-            f"entries for the claims {', '.join(item.claims)}", got=", ".join(sorted(answered)) or "none", where=item.id
-        )
 
 
 def _write(outcome: Outcome, folder: Path) -> list[str]:

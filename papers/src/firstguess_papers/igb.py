@@ -159,8 +159,7 @@ self_averaging = measured(
         (f"{n} classes", width): Cell(fg.mlp(depth=1, classes=n), c.blob(c.n, c.d), {"width": width})
         for n in (2, 10) for width in c.widths
     },
-    quantities=lambda c: {"ends": (c.widths[0], c.widths[-1])},
-    table="widths",
+    quantities=lambda c: {"ends": (c.widths[0], c.widths[-1])}, table="widths",
     rows=lambda c, _, width: {"width": width},
     judge=lambda c: [claimed("I4", "std of a fraction over networks, and class means over them (χ² test)", [
         *(check(f"{n}, power of width", power_law(c.ends, [std(c[n, w]) for w in c.ends])[0], near=0.0, room=0.05)
@@ -337,8 +336,7 @@ maxpool = measured(
         (name, k): Cell(_pooled(name, k), c.blob(c.n, c.d), {"width": min(200 * k, c.most)})
         for name in ("linear", "ReLU") for k in c.pools
     },
-    quantities=_maxpool,
-    table="pools",
+    quantities=_maxpool, table="pools",
     rows=lambda c, name, k: {"pool": k, "width": min(200 * k, c.most), "theory_gamma": c.theory[name, k]},
     tables=lambda c: {"maxima": {"k": MAXIMA, "ratio": c.ratios, "relative_spread": c.spreads}},
     judge=lambda c: [
@@ -424,8 +422,7 @@ weight_scale = measured(
         (name, width, small): Cell(_scaled(name, width, small), c.blob(300, width), {"width": width})
         for width in c.widths for name in SCALED for small in (False, True)
     },
-    quantities=_scales,
-    table="scales",
+    quantities=_scales, table="scales",
     rows=lambda c, name, width, small: {"width": width, "small": small} | {
         part: getattr(c[name, width, small].weights_layers[-1], part) for part in ("center", "spread")
     },

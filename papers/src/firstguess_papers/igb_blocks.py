@@ -51,8 +51,7 @@ constants = measured(
     "{inits} networks of ten outputs each.",
     quick=dict(width=200, n=320, inits=200, depth=6),
     full=dict(width=500, n=640, inits=300, depth=6),
-    seconds=(8, 60),
-    measure={"classes": 10},
+    seconds=(8, 60), measure={"classes": 10},
     cells=lambda c: {a: Cell(text, c.blob(c.n, c.width)) for a, text in SHIFTED.items()} | {
         name: Cell(deep(block, c.depth + 1), c.blob(c.n, c.width), {"probe": "weights"})
         for name, block in BLOCKS.items()
@@ -148,8 +147,7 @@ pooling = measured(
     "{inits} networks of ten outputs each.",
     quick=dict(d=200, n=300, inits=150, nodes=150),
     full=dict(d=500, n=500, inits=300, nodes=300),
-    seconds=(12, 80),
-    measure={"classes": 10},
+    seconds=(12, 80), measure={"classes": 10},
     cells=lambda c: {
         (a, p): Cell(f"{KAIMING} > {text} > {KAIMING}", c.blob(c.n, c.d),
                      {"width": c.nodes * (4 if "4" in p else 2 if "2" in p else 1)})
@@ -215,8 +213,7 @@ weight_laws = measured(
     "each by width (our sizes): {sizes}. LayerNorm after ReLU at width {wide}: {after} networks each.",
     quick=dict(d=150, n=300, sizes={40: 150, 150: 200}, wide=150, after=150),
     full=dict(d=300, n=300, sizes={50: 500, 200: 500, 600: 250}, wide=200, after=250),
-    seconds=(15, 110),
-    measure={"classes": 2},
+    seconds=(15, 110), measure={"classes": 2},
     cells=lambda c: {
         (law, width): Cell(network(law), c.blob(c.n, c.d), {"inits": inits, "width": width})
         for law in LAWS for width, inits in c.sizes.items()
@@ -342,8 +339,7 @@ limits = measured(
     "Sizes are ours.",
     quick=dict(smaller=(40,), n=300, inits=300, few=100),
     full=dict(smaller=(40, 160), n=500, inits=800, few=400),
-    seconds=(14, 110),
-    cells=_limit_cells,
+    seconds=(14, 110), cells=_limit_cells,
     quantities=lambda c: {"seen": [
         {"sweep": sweep, "ratio": ratio, "series": label, "sizes": sizes, "std": std(c[sweep, ratio, label, sizes]),
          "theory": fg.Guesses(theory_gamma(cell.what), 2, c[sweep, ratio, label, sizes].points).std(),

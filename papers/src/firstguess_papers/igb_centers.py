@@ -131,8 +131,7 @@ fig6 = measured(
     "widths {widths} with as many dimensions, {many} points; {inits} networks of 20 output nodes each, in plain NumPy.",
     quick=dict(d=300, sizes=(100, 500, 3000), widths=(50, 200, 800), many=2000, inits=60),
     full=dict(d=1000, sizes=(100, 1000, 10_000), widths=(50, 300, 1600), many=4000, inits=100),
-    seconds=(10, 80),
-    quantities=_fig6,
+    seconds=(10, 80), quantities=_fig6,
     judge=lambda c: [
         claimed(
             "I2", f"ReLU, output nodes over data (width {c.ends[1]}), and powers of the width (as many input "
@@ -205,8 +204,7 @@ layers = measured(
     "centred or shifted by 0.5; {inits} networks, 20 nodes a layer, in plain NumPy.",
     quick=dict(d=300, n=1500, inits=60, widths=(200,)),
     full=dict(d=1000, n=2000, inits=80, widths=(200, 1000)),
-    seconds=(5, 70),
-    quantities=_layers,
+    seconds=(5, 70), quantities=_layers,
     judge=lambda c: [claimed(
         "I10", "γ of hidden layers",
         [*_first(c, False), *(check(f"ReLU, width {w}, layer 2", c.gammas["ReLU", w][1], above=0.1) for w in c.widths),
@@ -337,9 +335,7 @@ multiclass = measured(
     "classes, {n} random points, {inits} networks each.",
     quick=dict(draws=4000, many=(2, 3, 10, 100), n=500, inits=150, nodes=100),
     full=dict(draws=20_000, many=(2, 3, 10, 100, 1000), n=1000, inits=400, nodes=200),
-    seconds=(12, 80),
-    cells=_pooled,
-    quantities=_multiclass,
+    seconds=(12, 80), cells=_pooled, quantities=_multiclass,
     judge=lambda c: [claimed(
         "I12", "average largest fraction",
         [c.networks, _ratios("γ ≥ 10, up to 10 classes (the paper's)",

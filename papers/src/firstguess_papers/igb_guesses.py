@@ -108,8 +108,7 @@ ranked = measured(
     "0.47, 2.4, 15; our sizes), Kaiming; blobs in 200 dimensions, {n} points; {inits} networks each.",
     quick=dict(n=500, inits=400, nodes=60),
     full=dict(n=1000, inits=800, nodes=200),
-    seconds=(15, 100),
-    measure={"classes": 10},
+    seconds=(15, 100), measure={"classes": 10},
     cells=lambda c: {
         name: Cell(_pooled(pool), c.blob(c.n, 200), {"width": max(300, c.nodes * pool)}) for name, pool in POOLS.items()
     },
@@ -253,8 +252,7 @@ logits = measured(
     "20 layers of {width} (our sizes), Kaiming; {inits} networks each (20 layers: {least}), all of their logits.",
     quick=dict(n=1000, d=200, width=200, inits=160, least=160),
     full=dict(n=2000, d=500, width=400, inits=400, least=200),
-    seconds=(15, 110),
-    quantities=_logits,
+    seconds=(15, 110), quantities=_logits,
     judge=lambda c: [
         claimed(
             "I27", "centers stand apart: the average of (Δμ)²/(spread of the margin)²",

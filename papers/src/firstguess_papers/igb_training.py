@@ -115,8 +115,7 @@ fig14 = measured(
                draws=30),
     full=dict(network=WHOLE, half=160, steps=360, short=200, inits=4, parts=4, fewer=3, lr=SMALL, lower=0.3 * SMALL,
               draws=40),
-    cells=_cells_small,
-    quantities=_quantities_small,
+    cells=_cells_small, quantities=_quantities_small,
     judge=lambda c: [claimed(
         "I17", f"CNN-A, gap of recalls one predicted time constant into training (step {c.at})",
         [check(f"{RELU}, gap", c.biased.at("gap", c.at), above=GAP),
@@ -256,8 +255,7 @@ fig15 = measured(
     quick=dict(network=HALF, n=40, steps=30, inits=12, parts=1, lr=5 * LARGE, draws=20, width=150, biased=12,
                mlp_parts=1),
     full=dict(network=WHOLE, n=100, steps=40, inits=6, parts=2, lr=LARGE, draws=40, width=200, biased=20, mlp_parts=2),
-    cells=_cells_large,
-    quantities=_quantities_large,
+    cells=_cells_large, quantities=_quantities_large,
     judge=lambda c: [
         claimed(
             "I18", f"CNN-A at a large rate, hand-overs of a network in {c.cnn[0].last} steps ({RELU} has bias, {TANH} "
@@ -407,8 +405,7 @@ rates = measured(
     "are in no text: ours.",
     quick=dict(n=60, held=200, width=60, steps=60, inits=10, parts=1, draws=40),
     full=dict(n=100, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
-    cells=_cells_window,
-    quantities=_quantities_window,
+    cells=_cells_window, quantities=_quantities_window,
     judge=lambda c: [
         claimed(
             "I25", "held out, at the end, at the best rate of starts of one network", [_end(c, "test accuracy", 0.03)],

@@ -107,12 +107,8 @@ def _resnet(model: Model, place: Place) -> Any:
     from torch import nn
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    config: Any = ResNetConfig(
-        embedding_size=model.widths[0],
-        hidden_sizes=list(model.widths),
-        depths=list(model.depths),
-        layer_type=model.block,
-    )
+    widths, depths = list(model.widths), list(model.depths)
+    config: Any = ResNetConfig(embedding_size=widths[0], hidden_sizes=widths, depths=depths, layer_type=model.block)
     config.num_labels = model.classes
     net: Any = ResNetForImageClassification(config)
     if place == "before":
@@ -136,14 +132,9 @@ def _swin(model: Model, place: Place) -> Any:
     from transformers import SwinConfig, SwinForImageClassification
 
     config: Any = SwinConfig(
-        image_size=32,
-        patch_size=4,
-        embed_dim=model.widths[0],
-        depths=list(model.depths),
-        num_heads=[2 * 2**k for k in range(len(model.depths))],
-        window_size=2,
-        drop_path_rate=0.0,
-    )
+        image_size=32, patch_size=4, embed_dim=model.widths[0], depths=list(model.depths), window_size=2,
+        num_heads=[2 * 2**k for k in range(len(model.depths))], drop_path_rate=0.0,
+    )  # fmt: skip
     config.num_labels = model.classes
     net: Any = SwinForImageClassification(config)
     if place == "before":
@@ -291,6 +282,7 @@ class Swin:
 
     def logits(self, x: Tensor, weights: list[Tensor], place: Place) -> Tensor:
         """After: the LayerNorm before each MLP goes after its GELU; the one before attention stays."""
+        import torch
         import torch.nn.functional as F
 
         def norm(y: Tensor) -> Tensor:
@@ -309,7 +301,7 @@ class Swin:
                 x = x + F.linear(inside, next(following))
             if stage + 1 < len(self.depths):
                 corners = [x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]
-                x = F.linear(norm(_joined(corners)), next(following))
+                x = F.linear(norm(torch.cat(corners, dim=-1)), next(following))
         return F.linear(norm(x).mean(dim=(1, 2)), next(following))
 
     def _windows(self, stage: int, index: int) -> tuple[int, int]:
@@ -362,12 +354,6 @@ def _apart(side: int, window: int, shift: int) -> Tensor:
     label = (3 * part[:, None] + part[None, :]).reshape(side // window, window, side // window, window)
     label = label.transpose(1, 2).reshape(-1, window * window)
     return torch.where(label[:, :, None] == label[:, None, :], 0.0, -100.0)
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    import torch
-
-    return torch.cat(parts, dim=-1)
 
 
 def _drawing(seed: int) -> Callable[[tuple[int, ...], float], Tensor]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from firstguess_papers import records, registry
-from firstguess_papers.claims import CLAIMS, FINDINGS, TOPICS, Finding, revision_lines
+from firstguess_papers.claims import CLAIMS, FINDINGS, REVISIONS, TOPICS, Finding
 from firstguess_papers.items import MEANINGS, PAPERS, VERDICTS, Entry, Item
 from firstguess_papers.judging import UNDECIDED
 from firstguess_papers.records import UNCOMMITTED, Record
@@ -16,11 +17,25 @@ _LETTERS = {"igb": "I", "norm": "N", "mf": "M", "beyond": "B"}
 _COLUMNS = "| | claim | verdict | in one line | items |\n|---|---|---|---|---|"
 _LINE, _EVIDENCE = 100, 160  # characters of a number's line, and of a finding's evidence
 _TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
-
-
 MARKS = {"holds": "✓", "holds with a limit": "◐", "does not hold": "✗", "not tested": "○"}
 _WORDS = {"not tested": "undecided"}  # what it means of an item that ran
 BEYOND = "beyond the paper"  # how statements begin that a paper's claim does not make
+_PIXELS = 1400
+_ROOM = 110  # characters of what was measured, asked or found that a page shows
+_HEAD = """# What holds: the claims of the three papers, measured
+
+Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
+code (`papers/src/firstguess_papers/judging.py`): a difference counts from four standard errors on, equality means
+within a stated margin that the errors could resolve. Margins and sizes were chosen before looking, except [those listed
+here](FOLDER/changed.md); each item names the commit that fixed its checks, where it was recorded.
+"""
+_LEGEND = """
+## What the verdicts mean
+{}
+- **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
+"""
+_WHOLE = "\nWhere a text ends in …, the rest is in the item's file in `docs/NAME/records`."
+_CHANGED = "# Checks and sizes that were changed after a first look\n\nThose verdicts are less than blind.\n"
 
 
 @dataclass(frozen=True)
@@ -90,7 +105,7 @@ def paper_of(claim: str) -> str:
 
 
 def claims(paper: str, shown: Shown) -> list[str]:
-    """A paper's claims."""
+    """A paper's claims; of ours by topic, open ones, too."""
     return [f"\n{_COLUMNS}", *(_row(claim, shown) for claim in CLAIMS if paper_of(claim) == paper)]
 
 
@@ -110,9 +125,7 @@ def findings(paper: str, shown: Shown) -> list[str]:
     parts: list[str] = []
     left: list[str] = []
     for finding in (one for one in FINDINGS if paper_of(one.claim) == paper):
-        evidence = [
-            (record, entry) for record, entry in shown.entries(finding.claim) if finding.about in entry.statement
-        ]
+        evidence = [both for both in shown.entries(finding.claim) if finding.about in both[1].statement]
         own = _own(finding, shown)
         if _kept(finding, shown):
             parts.append(_finding(finding, evidence, shown))
@@ -126,19 +139,9 @@ def findings(paper: str, shown: Shown) -> list[str]:
     return parts
 
 
-def beyond(shown: Shown) -> list[str]:
-    """Claims of ours by topic; open ones, too."""
-    parts = [f"\n{_COLUMNS}"]
-    parts += [_row(claim, shown, topic.title) for topic in TOPICS for claim in topic.claims]
-    known = {claim for topic in TOPICS for claim in topic.claims}
-    parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == "B" and claim not in known]
-    return parts
-
-
-def _row(claim: str, shown: Shown, topic: str = "") -> str:
-    told = shown.entries(claim)
-    c = CLAIMS[claim]
-    text = f"{f'*{topic}.* ' if topic else ''}{c.text} ({c.where})"
+def _row(claim: str, shown: Shown) -> str:
+    told, c = shown.entries(claim), CLAIMS[claim]
+    text = f"{f'*{TOPICS[claim]}.* ' if claim in TOPICS else ''}{c.text} ({c.where})"
     if told:
         asked = [(r, e) for r, e in told if not e.statement.startswith(BEYOND)] or told  # what the claim itself says
         verdicts = "; ".join(dict.fromkeys(marked(entry.verdict) for _, entry in asked))
@@ -214,24 +217,6 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-_PIXELS = 1400
-_ROOM = 110  # characters of what was measured, asked or found that a page shows
-_HEAD = """# What holds: the claims of the three papers, measured
-
-Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
-code (`papers/src/firstguess_papers/judging.py`): a difference counts from four standard errors on, equality means
-within a stated margin that the errors could resolve. Margins and sizes were chosen before looking, except [those listed
-here](FOLDER/changed.md); each item names the commit that fixed its checks, where it was recorded.
-"""
-_LEGEND = """
-## What the verdicts mean
-{}
-- **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
-"""
-_WHOLE = "\nWhere a text ends in …, the rest is in the item's file in `docs/NAME/records`."
-_CHANGED = "# Checks and sizes that were changed after a first look\n\nThose verdicts are less than blind.\n"
-
-
 def write(
     path: Path,
     found: Sequence[Record],
@@ -256,7 +241,7 @@ def write(
                 if here and (source / chart).exists():
                     _small_copy(source / chart, target)
                 if target.exists():
-                    shown.setdefault(record.id, []).append(_relative(target, folder))
+                    shown.setdefault(record.id, []).append(Path(os.path.relpath(target, folder)).as_posix())
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages(found, shown, items, name=path.stem).items():
         (path.parent / name).write_text(text, encoding="utf-8")
@@ -286,13 +271,13 @@ def pages(
         ]
     }  # fmt: skip
     for paper, title in PAPERS.items():
-        own = beyond(shown) if paper == "beyond" else claims(paper, shown)
         told = counts(paper, shown)
-        parts = [f"# {title}", f"\n[All papers](../{name}.md){told and f': {told}.'}", *own, *findings(paper, shown)]
+        parts = [f"# {title}", f"\n[All papers](../{name}.md){told and f': {told}.'}"]
+        parts += [*claims(paper, shown), *findings(paper, shown)]
         of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
         parts += ["\n# Items", _WHOLE.replace("NAME", name)] if of_paper else []
         made[f"{name}/{paper}.md"] = parts + [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
-    made[f"{name}/changed.md"] = [_CHANGED, *revision_lines()]
+    made[f"{name}/changed.md"] = [_CHANGED, *(f"- **{claims}**: {text}." for claims, text in REVISIONS.items())]
     return {file: "\n".join(parts).rstrip() + "\n" for file, parts in made.items()}
 
 
@@ -311,12 +296,10 @@ def _outdated(old: Sequence[Record], known: Mapping[str, Item]) -> list[str]:
         return []
     lines = ["\n# Outdated", "", "These ran before their items were changed. Their numbers are not shown.", ""]
     for record in old:
-        item = known.get(record.id)
-        if item is None:
-            lines.append(f"- {record.id}: no such item any more")
-            continue
-        what = f"version {record.version}, now {item.version}" if record.version != item.version else "other sizes"
-        lines.append(f"- {record.id} ({what}): outdated: run `firstguess reproduce {record.id}`")
+        now = known[record.id].version if record.id in known else None
+        what = f"version {record.version}, now {now}" if record.version != now else "other sizes"
+        again = f" ({what}): outdated: run `firstguess reproduce {record.id}`"
+        lines.append(f"- {record.id}{': no such item any more' if now is None else again}")
     return ["\n".join(lines)]
 
 
@@ -361,9 +344,3 @@ def _small_copy(source: Path, target: Path) -> None:
             shown = shown.resize((_PIXELS, round(shown.height * _PIXELS / shown.width)), Image.Resampling.LANCZOS)
         method = Image.Quantize.MAXCOVERAGE  # the default, by medians, turned a thin blue line green
         shown.quantize(255, method=method, dither=Image.Dither.NONE).save(target, optimize=True)
-
-
-def _relative(path: Path, start: Path) -> str:
-    import os
-
-    return Path(os.path.relpath(path, start)).as_posix()

@@ -16,7 +16,7 @@ import numpy as np
 import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
-from firstguess_papers.charts import lines, predicted
+from firstguess_papers.charts import deep, lines, predicted
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
 from firstguess_papers.measured import Found, measured
@@ -40,8 +40,7 @@ class Setting:
 
     def text(self, depth: int) -> str:
         """The network with `depth` hidden layers, as text."""
-        dense = f"dense(weight_var={self.weight_var!r}, bias_var={self.bias_var!r})"
-        return f"{depth} x [{dense} > {self.activation}] > {dense}"
+        return deep(self.activation, depth, f"dense(weight_var={self.weight_var!r}, bias_var={self.bias_var!r})")
 
 
 def mf_settings() -> list[Setting]:
@@ -222,8 +221,7 @@ theorem31 = measured(
     "other pairs each.",
     quick=dict(width=300, members=32, chunk=8),
     full=dict(width=1000, members=64, chunk=4),
-    seconds=(11, 100),
-    quantities=_theorem31,
+    seconds=(11, 100), quantities=_theorem31,
     judge=lambda c: [claimed(
         "M1", f"both orders of averaging, at {', '.join(map(str, LOOKED_AT))} hidden layers in seven settings",
         [check(text, c.apart[name], near=0.0, room=0.03, at=c.at) for name, text in (
@@ -302,8 +300,7 @@ fig2 = measured(
     "0.1; orthogonal inputs; networks by width: {inits}.",
     quick=dict(depths=(10,), inits={30: 400, 100: 600, 300: 400, 1000: 100}),
     full=dict(depths=(10, 30), inits={30: 1000, 100: 1000, 300: 400, 1000: 120, 3000: 40}),
-    seconds=(8, 70),
-    quantities=_fig2,
+    seconds=(8, 70), quantities=_fig2,
     judge=lambda c: [claimed(
         "M1", "standard deviation over networks of q of two inputs, by the mean q_aa: its power of width from 100 on",
         [check(f"{name}, {panel}", law[0], near=-0.5, room=0.1) for (name, panel), law in c.laws.items()],
@@ -441,10 +438,7 @@ width = measured(
     "orthogonal inputs, 32 points; networks by width: {inits}.",
     quick=dict(inits={30: 600, 100: 500, 300: 240, 1000: 36}),
     full=dict(inits={30: 4000, 100: 2000, 300: 500, 1000: 80, 3000: 16}),
-    seconds=(25, 300),
-    quantities=_width,
-    judge=_judge_width,
-    tables=lambda c: {"widths": c.rows},
+    seconds=(25, 300), quantities=_width, judge=_judge_width, tables=lambda c: {"widths": c.rows},
     charts=_charts_width,
     holds={
         "widths": Holds("One network strays from theory as 1/√width", entries=(0,), verdicts=("holds",)),

@@ -90,9 +90,6 @@ class Ranks:
         return math.log10(1 + half) - float(log_steps(self.absorbed[kept], int(self.steps[-1])).mean())
 
 
-# -- M12: ranks ---------------------------------------------------------------------------------------------------
-
-
 def rank_correlation(scores: Array, shares: Array) -> Array:
     """Spearman's, over the last axis; NaN where one side is constant.
 
@@ -145,9 +142,6 @@ def judged_ranks(ranks: list[Ranks]) -> Entry:
     )  # fmt: skip
 
 
-# -- Tables and figures -------------------------------------------------------------------------------------------
-
-
 def _rank_rows(ranks: list[Ranks]) -> list[dict[str, Any]]:
     return [
         {"arm": r.label, "source": source, "step": int(s), "correlation": float(m), "error": float(e)}
@@ -195,9 +189,7 @@ first_steps = measured(
     "each. Sizes and rates (0.1 and 0.025 of the overshoot) are ours.",
     quick=dict(depth=5, width=50, steps=80, inits=10, points=150),
     full=dict(depth=10, width=100, steps=400, inits=24, points=300),
-    seconds=(15, 120),
-    quantities=_first_ranks,
-    judge=lambda c: [judged_ranks(c.ranks)],
+    seconds=(15, 120), quantities=_first_ranks, judge=lambda c: [judged_ranks(c.ranks)],
     tables=lambda c: {"ranks": _rank_rows(c.ranks)},
     charts=lambda c: {"ranks": _rank_chart(c.ranks)},
     holds={"ranks": "An early look ranks classes as the untrained network did"},
@@ -334,9 +326,7 @@ class_gradients = measured(
     "and the rate (0.2 of the overshoot) are ours.",
     quick=dict(depth=5, width=40, steps=20, many=40, few=10, points=80, parts=1),
     full=dict(depth=10, width=80, steps=50, many=240, few=24, points=150, parts=1),
-    seconds=(15, 150),
-    quantities=_class_pulls,
-    judge=lambda c: [judged_pulls(c.pulls)],
+    seconds=(15, 150), quantities=_class_pulls, judge=lambda c: [judged_pulls(c.pulls)],
     tables=lambda c: {"gradients": [
         {"arm": name, "network": i, "imbalance": float(a), "speed": float(b)}
         for name, p in c.pulls.items() for i, (a, b) in enumerate(zip(p.imbalance, p.speed, strict=True))
@@ -460,9 +450,7 @@ lr_search = measured(
     "edge's overshoot, {parts} × 10 networks each; a rate is picked after a tenth of the steps.",
     quick=dict(depth=12, width=30, steps=30, points=150, parts=1),
     full=dict(depth=20, width=100, steps=100, points=300, parts=1),
-    seconds=(25, 240),
-    quantities=_all_searches,
-    judge=lambda c: [judged_search(c.found)],
+    seconds=(25, 240), quantities=_all_searches, judge=lambda c: [judged_search(c.found)],
     tables=lambda c: {"rates": c.rows},
     charts=lambda c: {"rates": lines(
         [row | {"error": row["test_error"]} for row in c.rows], "times_overshoot", "test_accuracy", by="phase",

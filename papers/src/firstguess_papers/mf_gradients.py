@@ -13,7 +13,7 @@ import numpy as np
 import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
-from firstguess_papers.charts import MARKS, gamma, lines, panels_of, predicted
+from firstguess_papers.charts import MARKS, deep, gamma, lines, panels_of, predicted
 from firstguess_papers.charts import measured as points
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, average, check, claimed
@@ -262,12 +262,11 @@ def network(block: str, weight_var: float, depth: int) -> str:
     dense = f"dense(weight_var={weight_var:g}, bias_var={BIAS_VAR})"
     if block.startswith("residual"):
         return f"{dense} > {depth} x [{block.replace('dense', dense)}] > {dense}"
-    return f"{depth} x [{dense} > {block}] > {dense}"
+    return deep(block, depth, dense)
 
 
 def edge_of(block: str) -> float | None:
     """The weight variance of the edge of chaos, None where there is none."""
-
     try:
         return fg.edge_of_chaos(block, bias_var=BIAS_VAR)
     except fg.NotCovered:
@@ -276,7 +275,6 @@ def edge_of(block: str) -> float | None:
 
 def mean_growth(text: str, depth: int) -> float:
     """The factor on gradients a layer, averaged (geometrically) over the hidden layers, in closed form."""
-
     factors = np.asarray(fg.predict(text).gradient_growth)
     return float(np.exp(np.log(factors[1:depth]).mean()))
 
@@ -297,11 +295,8 @@ def _boundaries(c: Found) -> dict[str, Any]:
     plain = edges[PLAIN]
     assert plain is not None
     sizes: dict[str, Any] = {"inits": c.inits, "width": c.nodes, "points": c.points}
-    x, texts = (
-        c.blob(c.points, 300),
-        {b: [network(block, m * plain, c.layers) for m in MULTIPLES] for b, block in BLOCKS.items()},
-    )
-    found = _factors(c, texts, MULTIPLES, x, **sizes)
+    texts = {b: [network(block, m * plain, c.layers) for m in MULTIPLES] for b, block in BLOCKS.items()}
+    found = _factors(c, texts, MULTIPLES, c.blob(c.points, 300), **sizes)
     theory = {name: [mean_growth(text, c.layers) for text in own] for name, own in texts.items()}
     return {"late": late, "whole": whole, "edges": edges, "found": found, "theory": theory, "rows": [
         {"block": name, "multiple": m, "edge": edges[name], "factor": g.value, "error": g.error, "theory": t}
@@ -329,8 +324,7 @@ boundaries = measured(
     "gradients of {layers} layers of {nodes}, {points} points, {inits} networks each. Sizes are ours.",
     quick=dict(width=300, depth=40, members=24, chunk=12, layers=20, nodes=150, points=100, inits=6),
     full=dict(width=800, depth=60, members=24, chunk=4, layers=20, nodes=400, points=150, inits=10),
-    seconds=(14, 110),
-    quantities=_boundaries,
+    seconds=(14, 110), quantities=_boundaries,
     judge=lambda c: [judge_variances(c.late, c.whole), judge_boundaries(c.edges, c.found, c.theory)],
     tables=lambda c: {"boundaries": c.rows},
     charts=lambda c: {
@@ -413,10 +407,7 @@ residual = measured(
     "{points} points of a blob; {inits} networks. Closed form to 2000 layers.",
     quick=dict(width=200, points=128, inits=6),
     full=dict(width=1000, points=256, inits=8),
-    seconds=(11, 110),
-    quantities=_residual,
-    judge=_judge_residual,
-    tables=lambda c: {"growth": c.rows},
+    seconds=(11, 110), quantities=_residual, judge=_judge_residual, tables=lambda c: {"growth": c.rows},
     charts=lambda c: {"growth": lines(
         [*c.rows[-len(TIMES) :], *c.rows[: -len(TIMES)]], "multiple", "factor", by="network",
         title="Gradients by weight variance, with skips and norms",

@@ -46,8 +46,7 @@ table1 = measured(
     "variance, simulated with {depth} hidden layers of {width}, {members} networks each.",
     quick=dict(width=300, depth=60, members=12, chunk=6),
     full=dict(width=1000, depth=100, members=6, chunk=2),
-    seconds=(5, 60),
-    quantities=_table1,
+    seconds=(5, 60), quantities=_table1,
     judge=lambda c: [
         claimed(
             "M3", "tanh after many layers, c",
@@ -152,8 +151,7 @@ phases = measured(
     "{nodes} nodes before pooling, {inits} networks, on 64 points of a blob.",
     quick=dict(across=60, up=40, nodes=512, inits=16),
     full=dict(across=120, up=80, nodes=1024, inits=24),
-    seconds=(24, 60),
-    quantities=_phases,
+    seconds=(24, 60), quantities=_phases,
     judge=lambda c: [claimed(
         "M4", "ReLU with pools of 2, factors a layer in 14 of them, and the lines computed",
         [*(check(f"{_BLOCKS[block]}, lines of variance and of gradients",
@@ -220,8 +218,7 @@ approach = measured(
     "1.25 times the critical weight variance with bias variance 0.1, and at 0.75 without biases.",
     quick=dict(width=300, members=16, chunk=8),
     full=dict(width=1000, members=10, chunk=5),
-    seconds=(5, 60),
-    quantities=_approach,
+    seconds=(5, 60), quantities=_approach,
     # An exponential of factor 0.75 leaves e^−5.75 of 1 − c from 20 to 40 layers; l^−2 leaves 2^−2 = e^−1.39.
     judge=lambda c: [claimed(
         "M2", "1 − c of ReLU by depth (an exponential's local exponent doubles, a power's stays)",
@@ -331,9 +328,7 @@ edge_bias = measured(
     "{width} (our sizes), {members} networks each; closed form at the same depths.",
     quick=dict(width=200, members=24, chunk=12),
     full=dict(width=600, members=40, chunk=8),
-    seconds=(12, 100),
-    quantities=_edge_bias,
-    judge=lambda c: judge(c.found, c.limits),
+    seconds=(12, 100), quantities=_edge_bias, judge=lambda c: judge(c.found, c.limits),
     tables=lambda c: {"edge": c.rows},
     charts=lambda c: {"edge": lines(
         [row | {"name": f"{row['depth']} hidden layers"} for row in c.rows], "multiple", "log10_gamma", theory="",

@@ -67,9 +67,7 @@ pretrained = measured(
     "0.5, 1, 1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam; {rest} held out.",
     quick=dict(width=16, blocks=2, points=300, steps=50, tuning=12, few=60, rest=60, parts=1),
     full=dict(width=40, blocks=3, points=1000, steps=150, tuning=40, few=150, rest=200, parts=1),
-    seconds=(17, 240),
-    quantities=_pretrained,
-    judge=lambda c: judged(c.found, c.past),
+    seconds=(17, 240), quantities=_pretrained, judge=lambda c: judged(c.found, c.past),
     tables=lambda c: {"curves": [
         {"scale": scale, "curve": name, "step": int(step), "mean": float(m), "error": float(e)}
         for scale, t in c.found.items()
@@ -121,9 +119,6 @@ def _tuned(run: Run, bodies: list[Any], scale: float, x: Data, held: Data, *, st
             )
         )  # fmt: skip
     return joined(f"weights × {scale:g}", arms)
-
-
-# -- What is judged -----------------------------------------------------------------------------------------------
 
 
 def halved_is_biased(found: dict[float, Arm]) -> Check:
@@ -236,10 +231,7 @@ vit = measured(
     "critical weight variance, as many others to test.",
     quick=dict(width=100, blocks=10, points=24, networks=8),
     full=dict(width=300, blocks=20, points=16, networks=5),
-    seconds=(8, 90),
-    quantities=_vit,
-    judge=lambda c: [_judge_vit(c)],
-    tables=lambda c: {"blocks": c.rows},
+    seconds=(8, 90), quantities=_vit, judge=lambda c: [_judge_vit(c)], tables=lambda c: {"blocks": c.rows},
     charts=lambda c: {"blocks": lines(
         [row | {"name": group, "panel": f"{_NAMES[row['multiple']]}: σw² = {row['weight_var']:.3f}"}
          for row in c.rows for group in [GROUPS.get(row["quantity"])] if group],

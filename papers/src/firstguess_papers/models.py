@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+import firstguess as fg
 from firstguess import Network
 from firstguess.data import Data
 from firstguess_papers import library
@@ -93,7 +94,18 @@ def set_weights(model: SmallViT, weights: Array) -> None:
     nn.utils.vector_to_parameters(torch.tensor(weights, dtype=torch.float32), model.parameters())
 
 
-ALL, FAVOURED, OTHERS = range(3)
+def members_of(
+    network: Network, x: Data, width: int, change: Callable[[nn.Sequential], Any]
+) -> Callable[[], nn.Module]:
+    """A factory of a description's members, each as `change` leaves it."""
+    places = library.resolve(network, x.x.shape[1:], width=width, inputs=fg.Inputs)
+
+    def make() -> nn.Module:
+        model = library.drawn(places, torch.initial_seed(), flat=False)  # the weights of this seed's member
+        change(model)
+        return model
+
+    return make
 
 
 class PlainBlock(nn.Module):

@@ -110,9 +110,7 @@ fig3 = measured(
     "them one batch; {inits} networks each, {wider} of the wider ones.",
     quick=dict(n=400, widths=(100, 200), inits=300, wider=100),
     full=dict(n=1000, widths=(100, 400), inits=1000, wider=150),
-    seconds=(12, 120),
-    measure={"classes": 2},
-    cells=lambda c: _cells(c, c.blob(c.n, 1000)),
+    seconds=(12, 120), measure={"classes": 2}, cells=lambda c: _cells(c, c.blob(c.n, 1000)),
     rows=lambda c, place, depth, width: {
         "data": "blob", "depth": depth, "width": width, "theory_std": fg.predict(network(place, depth)).guesses.std(),
     },
@@ -176,8 +174,7 @@ fig3_cifar10 = measured(
     "(BatchNorm: up to {deepest} layers).",
     quick=dict(n=250, widths=(100,), inits=240, wider=0, deepest=1),
     full=dict(n=600, widths=(100, 400), inits=1000, wider=150, deepest=20),
-    measure={"classes": 2},
-    cells=lambda c: _cells(c, c.run.data("cifar10", points=c.n)),
+    measure={"classes": 2}, cells=lambda c: _cells(c, c.run.data("cifar10", points=c.n)),
     quantities=lambda c: {"kernels": _kernels(c, c.deepest)},
     rows=lambda c, place, depth, width: {
         "data": "cifar10", "depth": depth, "width": width,
@@ -218,8 +215,7 @@ fig_g5 = measured(
     "{inits} networks each. Kernel reading of the same digits.",
     quick=dict(n=160, widths=(100, 200), inits=(400, 100)),
     full=dict(n=500, widths=(100, 400), inits=(1000, 150)),
-    cells=lambda c: _cells(c, c.run.data("mnist:even-odd", points=c.n)),
-    quantities=lambda c: {"kernels": _kernels(c)},
+    cells=lambda c: _cells(c, c.run.data("mnist:even-odd", points=c.n)), quantities=lambda c: {"kernels": _kernels(c)},
     rows=lambda c, place, depth, width: {
         "depth": depth, "width": width, "kernel_std": c.kernels[place, depth].std(),
         "closed_form_std": fg.predict(network(place, depth), points=c.n).guesses.std(),
@@ -372,8 +368,7 @@ fig_e1 = measured(
     "batches of 8, 16, 64, 256 (sizes ours). γ after a ReLU: {inits} networks of width 200, 768 points.",
     quick=dict(n=10_240, inits=120),
     full=dict(n=51_200, inits=500),
-    seconds=(9, 60),
-    cells=_batch_cells,
+    seconds=(9, 60), cells=_batch_cells,
     quantities=lambda c: {"values": {(k, b): _simulate(c, k, b) for k in (1, 3) for b in BATCHES}},
     judge=lambda c: [
         claimed("N7", "values by the leave-one-out estimator, by batch size", [*_as_said(c, 1), *_as_said(c, 3)]),

@@ -47,8 +47,7 @@ depth = measured(
     "networks each.",
     quick=dict(n=320, width=300, inits=32, widths=(100,), many=160),
     full=dict(n=640, width=1000, inits=30, widths=(100, 400), many=300),
-    seconds=(12, 180),
-    cells=_cells_depth,
+    seconds=(12, 180), cells=_cells_depth,
     quantities=lambda c: {
         "layers": {place: [gamma(c[place], k) for k in range(1, 21)] for place in PLACES},
         "at": {place: [gamma(c[place], k) for k in AT] for place in PLACES},
@@ -430,8 +429,7 @@ geometry = measured(
     "half its spread from the boundary. Network, data and rate are ours.",
     quick=dict(n=60, width=100, steps=150, inits=10, parts=1),
     full=dict(n=150, width=200, steps=400, inits=10, parts=2),
-    seconds=(15, 120),
-    quantities=_motions,
+    seconds=(15, 120), quantities=_motions,
     judge=lambda c: [
         claimed(
             "N21", "ln of how many times later than half of the move (mean margin) half of the turn (correlation of "

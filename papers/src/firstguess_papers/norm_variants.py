@@ -109,9 +109,7 @@ selection = measured(
     "Network, data and candidates are ours.",
     quick=dict(n=60, held=200, width=60, steps=100, inits=16, parts=1, draws=40),
     full=dict(n=150, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
-    seconds=(20, 200),
-    quantities=_candidates,
-    judge=lambda c: [_chosen(c, words) for words in SETS],
+    seconds=(20, 200), quantities=_candidates, judge=lambda c: [_chosen(c, words) for words in SETS],
     tables=lambda c: {"picks": [
         {"candidates": words, "source": source, "rule": rule, "step": k}
         | {what: number.value for what, number in numbers.items()}
@@ -168,8 +166,7 @@ activations = measured(
     "sizes), Kaiming variances; blobs of that dimension, {n} points; {inits} networks of ten outputs each, γ by layer.",
     quick=dict(width=200, n=300, inits=40),
     full=dict(width=500, n=500, inits=100),
-    seconds=(12, 100),
-    measure={"classes": 10, "probe": "weights"},
+    seconds=(12, 100), measure={"classes": 10, "probe": "weights"},
     cells=lambda c: {key: Cell(text, c.blob(c.n, c.width)) for key, text in NETWORKS.items()},
     quantities=lambda c: _by_layer(c, NETWORKS) | {"left": {key: beyond_flips(c[key]) for key in NETWORKS}},
     judge=lambda c: [
@@ -239,9 +236,7 @@ groups = measured(
     "{many} networks. Sizes are ours.",
     quick=dict(width=192, d=200, n=300, inits=80, side=8, images=60, channels=32, many=60),
     full=dict(width=512, d=500, n=500, inits=200, side=12, images=100, channels=64, many=80),
-    seconds=(12, 100),
-    measure={"classes": 10, "probe": "weights"},
-    cells=_cells_groups,
+    seconds=(12, 100), measure={"classes": 10, "probe": "weights"}, cells=_cells_groups,
     quantities=lambda c: _by_layer(c, DENSE) | {"seen": {key: gammas(c[(*key, "images")]) for key in IMAGES}},
     judge=lambda c: [
         claimed(
@@ -314,9 +309,7 @@ pooling = measured(
     "points; {inits} networks of ten outputs each.",
     quick=dict(width=400, d=200, n=300, inits=40),
     full=dict(width=1200, d=500, n=500, inits=60),
-    seconds=(12, 100),
-    measure={"classes": 10, "probe": "weights"},
-    cells=_cells_pooling,
+    seconds=(12, 100), measure={"classes": 10, "probe": "weights"}, cells=_cells_pooling,
     quantities=lambda c: _by_layer(c, BLOCKS) | {
         "after": {key: gammas(c[(AFTER, *key)]) for key in INPUTS},
         "left": {key: beyond_flips(c[(AFTER, *key)]) for key in INPUTS},
