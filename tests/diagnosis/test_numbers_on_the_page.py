@@ -3,10 +3,12 @@ networks that the library never saw, by trainings. A number for which no second 
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -384,3 +386,128 @@ def test_numbers_of_a_centred_head_are_computed_another_way() -> None:
     near(100 * hand.mean, start)
     near(100 * centred.mean(), end)
     near(hand.gammas(), gamma, rel=1e-3)
+
+
+def gamma_of(units: torch.Tensor) -> float:
+    """γ of (initializations, points, units)."""
+    mean, spread = units.mean(1), units.var(1)
+    return float((mean.square() - spread / units.shape[1]).mean() / spread.mean())
+
+
+def wide(hand: Hand, weight_var: float, bias_vars: tuple[float, ...], x: torch.Tensor) -> tuple[Any, float]:
+    """Largest shares and γ of wide networks with weights of these variances."""
+    stream, outputs = torch.Generator().manual_seed(9), []
+    for _ in range(120):
+        h = x
+        for i, bias_var in enumerate(bias_vars):
+            shape = (h.shape[1], 400 if i < DEPTH else CLASSES)
+            h = h @ torch.randn(shape, generator=stream).mul(math.sqrt(weight_var / shape[0]))
+            h = h + torch.randn(shape[1], generator=stream) * math.sqrt(bias_var)
+            h = hand.f(h) if i < DEPTH else h
+        outputs.append(h.double())
+    logits = torch.stack(outputs)
+    return np.array([share(one) for one in logits]), gamma_of(logits - logits.mean(2, keepdim=True))
+
+
+def edge_of_tanh(bias_var: float) -> float:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights = weights / weights.sum()
+
+    def excess(weight_var: float) -> float:
+        q = 1.0
+        for _ in range(3000):
+            q = weight_var * float(weights @ np.tanh(math.sqrt(q) * nodes) ** 2) + bias_var
+        return weight_var * float(weights @ (1 - np.tanh(math.sqrt(q) * nodes) ** 2) ** 2) - 1
+
+    return float(cast(float, optimize.brentq(excess, 1.0, 2.0, xtol=1e-5)))
+
+
+def test_numbers_of_a_report_are_computed_another_way(tmp_path: Path) -> None:
+    """What the page of a terminal has not: charts' titles, tables, changes that were tried. By plain products of the
+    same networks, by trainings, by wide networks of the changed variances, by quadrature."""
+    hand = Hand("Tanh")
+    optimizer = torch.optim.SGD(hand.model.parameters(), RATE)
+    d = fg.diagnose(hand.model, (hand.x, hand.y), optimizer=optimizer, batch_size=N, seconds=600, progress=False)
+    source = d.save(tmp_path / "report.html").read_text("utf-8")
+    text = re.sub(r"<(script|style|svg).*?</\1>", "", source, flags=re.DOTALL)
+    text = " ".join(html.unescape(re.sub(r"</?(code|abbr)[^>]*>", "", text)).replace("<", " <").split())
+    text = " ".join(re.sub(r"<[^>]*>", " ", text).split())
+
+    def said(pattern: str) -> tuple[str, ...]:
+        found = re.search(pattern, text)
+        assert found is not None, pattern
+        return found.groups()
+
+    x, tried = hand.x.double(), slice(0, TRIED)
+    counts = torch.stack([torch.bincount(one.argmax(1), minlength=CLASSES) for one in hand.logits])
+    guesses = counts.double() / N
+
+    def alike(gamma: float) -> float:
+        return gamma / (1 + gamma)
+
+    near(100 * hand.se, *said(rf"standard error of that average: {P}"))
+    near(100 * float(np.median(hand.shares)), *said(rf"In half of the initializations one class gets at least {P}"))
+    label, part = said(rf"Favoured most often: class ({NUMBER}), in {P} of them")
+    favoured = np.bincount(guesses.argmax(1).numpy(), minlength=CLASSES)
+    assert int(label) == favoured.argmax()
+    near(100 * favoured.max() / INITS, part)
+
+    apart = x.var(0, correction=0).sum()
+    given = x @ x.T
+    before = float((given.sum() - given.trace()) / (N - 1) / given.trace())
+    first, last = said(rf"c goes from ({NUMBER}) to ({NUMBER})")
+    near(before, first)
+    near(alike(hand.gammas()), last)
+    near(before, *said(rf"the data themselves 0\.000 → ({NUMBER})"), by=0.005)  # seven points fewer
+    hidden = []
+    for weights in hand.weights[tried]:
+        h = hand.x
+        for i in range(DEPTH):
+            h = hand.f(h @ weights[2 * i].T + weights[2 * i + 1])
+        hidden.append(h.double())
+    first, last = said(rf"bias parameters of the Linear layer \(6\) ({NUMBER}) → ({NUMBER})")
+    near(alike(gamma_of(torch.stack(hidden))), first, by=0.005)
+    near(alike(hand.gammas(tried)), last, by=0.005)
+
+    spread, error = said(rf"\(standard deviation\) (?:{NUMBER}) ({NUMBER}) ± ({NUMBER})")
+    near(float((guesses - 1 / CLASSES).square().mean().sqrt()), spread)
+    stream = np.random.default_rng(2)
+    squares = (guesses - 1 / CLASSES).square().mean(1).numpy()
+    again = [math.sqrt(squares[stream.integers(INITS, size=INITS)].mean()) for _ in range(400)]
+    near(float(np.std(again)), error, rel=0.25)
+    largest, error = said(rf"largest share, average (?:{NUMBER}) ({NUMBER}) ± ({NUMBER})")
+    near(hand.mean, largest)
+    near(hand.se, error, rel=0.02)
+    near(float((hand.shares > 0.9).mean()), said(rf"one class gets over 90 % (?:{NUMBER}) ({NUMBER}) ±")[0])
+
+    share_of_these, ratio = said(rf"puts most of these points in \({P}\).*? mean square is × ({NUMBER}) that of the")
+    near(100 * float(hand.shares[tried].mean()), share_of_these, by=3.0)  # 256 of the points
+    logs = []
+    for logits in hand.logits[tried]:
+        deltas = (logits.softmax(1) - nn.functional.one_hot(hand.y, CLASSES)).square().mean(1)
+        own = hand.y == logits.argmax(1).bincount().argmax()
+        logs.append(float((deltas[own].mean() / deltas[~own].mean()).log()))
+    near(math.exp(float(np.mean(logs))), ratio, by=0.01)
+
+    left = np.abs(hand.trained()[1])
+    half, quarter = said(rf"at most half of the starting bias is left ({NUMBER}) at most a quarter ({NUMBER})")
+    for shown, level in ((half, 0.5), (quarter, 0.25)):
+        seen = np.flatnonzero(left > level)[-1] + 1
+        assert seen / 2 <= float(shown) <= 2 * seen  # a prediction: what a page calls agreement
+    near(100 * float(torch.bincount(hand.y).max()) / N, *said(rf"the labels' own largest share {P}"))
+
+    bias_vars = (1 / (3 * 64), *(1 / (3 * WIDTH),) * DEPTH)
+    start, edge = said(rf"edge of chaos \(σw² ({NUMBER}) → ({NUMBER})\)")
+    near(1 / 3, start)
+    near(edge_of_tanh(bias_vars[1]), edge)
+    drawn = {
+        "Weights at the edge of chaos": wide(hand, float(edge), (bias_vars[1],) * (DEPTH + 1), hand.x),
+        "Centre the data": wide(hand, 1 / 3, bias_vars, hand.x - hand.x.mean(0)),
+    }
+    unchanged = wide(hand, 1 / 3, bias_vars, hand.x)
+    for change, found in drawn.items():
+        row = said(rf"{change}(?: \([^)]*\))? {P} → {P} ({NUMBER}) → ({NUMBER})")
+        for (shares, gamma), percent, value in ((unchanged, row[0], row[2]), (found, row[1], row[3])):
+            near(100 * shares.mean(), percent, by=500 * shares.std() / math.sqrt(len(shares)))  # 5 s.e.: 6e-7
+            near(gamma, value, rel=5 * math.sqrt(2 / (len(shares) * (CLASSES - 1))))
+    near(float(x.mean(0).square().sum() / apart), *said(rf"a drift ratio γ₀ = ({NUMBER})"))
