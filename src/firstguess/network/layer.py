@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, Flag, auto
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar, dataclass_transform
 
 from firstguess.base.checks import check_count, check_flag, check_number, float_range
 from firstguess.base.errors import FirstguessError, NotCovered
@@ -82,7 +82,7 @@ class Fold(Protocol):
 class Layer:
     """One layer of a description. `kind` is its name in text; its dataclass fields are its arguments there.
 
-    Concrete layers are final, frozen dataclasses with `@register`. What has no default here they must state themselves.
+    `@register` makes concrete ones frozen dataclasses. What has no default here they must state themselves.
     """
 
     kind: ClassVar[str]
@@ -401,8 +401,9 @@ KINDS: dict[str, type[Layer]] = {}
 Kind = TypeVar("Kind", bound=type[Layer])
 
 
+@dataclass_transform(frozen_default=True)
 def register(cls: Kind) -> Kind:
-    """Make a kind of layer known to the grammar, to reading and to the contract test.
+    """Make a class a frozen dataclass and a kind of layer that the grammar, reading and the contract tests know.
 
     Refuses a class that inherits from another kind (it would inherit all its meanings), or that leaves a flag unsaid.
     """
@@ -417,8 +418,8 @@ def register(cls: Kind) -> Kind:
         others = (kind for kind in KINDS.values() if kind is not cls and name in (*kind.modules, *kind.calls))
         if other := next(others, None):
             raise TypeError(f"{cls.__name__}: {name} is read as {other.kind} already")
-    KINDS[cls.kind] = cls
-    return cls
+    KINDS[cls.kind] = made = dataclass(frozen=True)(cls)
+    return made
 
 
 def by_module() -> dict[str | type, type[Layer]]:

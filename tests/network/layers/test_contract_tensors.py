@@ -225,8 +225,6 @@ def registered() -> Iterator[dict[str, Any]]:
     """Three layers of one class and one `@register` each; gone afterwards."""
 
     @register
-    @final
-    @dataclass(frozen=True)
     class Soft(Toy):
         """x / (1 + s·|x|)."""
 
@@ -241,8 +239,6 @@ def registered() -> Iterator[dict[str, Any]]:
             return Local(lambda x, scratch: x.div_(torch.abs(x, out=scratch(x)).mul_(self.strength).add_(1.0)))
 
     @register
-    @final
-    @dataclass(frozen=True)
     class Gains(Toy):
         """A random factor for every node."""
 
@@ -262,8 +258,6 @@ def registered() -> Iterator[dict[str, Any]]:
             return Weights((place.before.nodes,), 1, weight_var=1.5, bias_var=0.0, product=product)
 
     @register
-    @final
-    @dataclass(frozen=True)
     class Silent(Toy):
         """A layer that only the closed form knows."""
 

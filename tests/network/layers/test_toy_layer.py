@@ -6,8 +6,7 @@ The toy is a LayerNorm under another name, written out again, so every number it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -39,8 +38,6 @@ def calm() -> Iterator[None]:
     """One class, one registration."""
 
     @register
-    @final
-    @dataclass(frozen=True)
     class CalmLayer(Layer):
         kind: ClassVar[str] = "calm"
         weighted = False
@@ -127,8 +124,6 @@ def test_one_class_and_one_registration_pass_through_every_reading() -> None:
 
 def test_what_is_left_out_is_refused_by_name() -> None:
     @register
-    @final
-    @dataclass(frozen=True)
     class Mute(Layer):
         kind: ClassVar[str] = "mute"
         weighted = False
@@ -187,8 +182,6 @@ def mean_off() -> Iterator[None]:
     """A centring layer with all readings: a norm over units that does not divide."""
 
     @register
-    @final
-    @dataclass(frozen=True)
     class MeanOffLayer(UnitNorm):
         kind: ClassVar[str] = "mean_off"
         weighted = False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -67,8 +67,6 @@ def _constant_at(phi: Activation, signal: Signal | None) -> float | None:
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Activate(Layer):
     """φ on every unit: theory.md (4). Needs a signal whose distribution is known."""
 
@@ -290,8 +288,6 @@ _WIDTH = 2  # units that become one
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Gated(Layer):
     """φ(gate)·up, the two halves of what a dense layer gives (SwiGLU: gated(silu)): K' = F_φ(K)∘K, theory.md (22).
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,8 +50,6 @@ class UnitAffine(Layer):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Scale(UnitAffine):
     """α x."""
 
@@ -100,8 +98,6 @@ class Scale(UnitAffine):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Shift(UnitAffine):
     """x + β on every unit: any activation can be given bias, or cured of it, this way (theory.md §4)."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple, final
+from dataclasses import field
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -58,8 +58,6 @@ class TwoWeights(TokenLayer):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Attention(TwoWeights):
     """Multi-head self-attention: W_o of the heads' Σ_t A_st v_t, A the soft-max of q·k/√(width/heads): theory.md (23).
 
@@ -237,8 +235,6 @@ class _Units(NamedTuple):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class TokenMix(TwoWeights):
     """W₂ φ(W₁ x) over the tokens of every unit (MLP-Mixer), `width` units between: theory.md (29).
 

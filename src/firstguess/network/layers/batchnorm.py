@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 
@@ -65,8 +65,6 @@ _MANY = 2000.0  # directions from which on fluctuations of a unit's scale are be
 
 
 @register
-@final
-@dataclass(frozen=True)
 class BatchNorm(Layer):
     """Subtract a unit's mean over the data, divide by its standard deviation: (0, 0, 1), whatever came in.
 
@@ -329,8 +327,6 @@ def _by_terms(x: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
 
 
 @register
-@final
-@dataclass(frozen=True)
 class BatchCenter(Layer):
     """x − (its mean over the data), unit by unit; on images at every position by itself (IGB App. G.3).
 

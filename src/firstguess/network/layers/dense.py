@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -34,8 +34,6 @@ _VECTORS = (
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Dense(Layer):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
@@ -158,8 +156,6 @@ class Dense(Layer):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Conv(Layer):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, final
+from dataclasses import field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,6 @@ _HINT = "fg.predict(net, data=ids) with whole numbers of shape (sequences, token
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Embed(TokenLayer):
     """A random vector for every token of the vocabulary, entries N(0, std²): K = std²·1[same token], theory.md (20).
 
@@ -118,8 +116,6 @@ class Embed(TokenLayer):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Patches(TokenLayer):
     """An image cut into size×size patches, row by row, and one dense layer on every patch: theory.md (20).
 
@@ -190,8 +186,6 @@ def waves(places: int, width: int) -> Array:
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Positions(TokenLayer):
     """x plus a vector for every place, shared by all sequences: K += std²·δ_st, theory.md (20).
 
@@ -251,8 +245,6 @@ class Positions(TokenLayer):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class FirstToken(TokenLayer):
     """One learned token before (a ViT's class token), entries N(0, std²); all points share it: theory.md (20)."""
 
@@ -317,8 +309,6 @@ class FirstToken(TokenLayer):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class PoolTokens(TokenLayer):
     """The first token (cls), the last, or the mean of all: K[:, :, s, s], or its mean over s and t: theory.md (28).
 
@@ -398,8 +388,6 @@ class PoolTokens(TokenLayer):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Unembed(TokenLayer):
     """A language model's head: the classes are the vocabulary, and every token is a point that is guessed.
 

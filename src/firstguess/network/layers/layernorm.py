@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 @register
-@final
-@dataclass(frozen=True)
 class LayerNorm(UnitNorm):
     """Subtract a sample's mean over units, divide by √(variance over units + eps): theory.md §2, (21).
 
@@ -48,8 +46,6 @@ class LayerNorm(UnitNorm):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class RMSNorm(UnitNorm):
     """Divide a sample by √(mean square over units + eps): it does not centre, so after φ it does not cure.
 
@@ -99,8 +95,6 @@ _NARROW = 16  # units (channels) of a module's groups below which they are descr
 
 
 @register
-@final
-@dataclass(frozen=True)
 class GroupNorm(UnitNorm):
     """One mean and one scale per sample and group: the number of `groups`, or the units (channels) of `each`.
 
@@ -239,8 +233,6 @@ def _all_alike(distribution: Activated, nodes: int) -> float:
 
 
 @register
-@final
-@dataclass(frozen=True)
 class InstanceNorm(Layer):
     """(x − mean)/sd over the positions of one image and one channel: a BatchNorm whose batch is one image.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -31,8 +31,6 @@ _LARGEST = 1_000_000
 
 
 @register
-@final
-@dataclass(frozen=True)
 class MaxPool(UnitPool):
     """The largest of K nodes, each φ of a Gaussian: theory.md (9). Needs a φ that never decreases.
 
@@ -192,8 +190,6 @@ class MaxPool(UnitPool):
 
 
 @register
-@final
-@dataclass(frozen=True)
 class AvgPool(UnitPool):
     """The mean of K units: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from firstguess.network.walk import shapes, through, unsigned, wants_all_pairs
 
 
 @register
-@final
-@dataclass(frozen=True)
 class Residual(Layer):
     """s(x) + scale · f(x): what enters, or a shortcut of layers `s`, plus a branch (theory.md §2).
 
