@@ -138,11 +138,9 @@ def digits(*, standardize: Standardization | None = None) -> Data:
         hint = "pip install 'firstguess[digits]'"
         raise InvalidInput("scikit-learn, which holds the digits", got="no such module", hint=hint) from error
     bunch: Any = load_digits()
+    class_names = tuple(str(digit) for digit in range(10))
     raw = Data(
-        bunch.images[:, None].astype(np.float32) / np.float32(16),
-        bunch.target,
-        name="digits",
-        class_names=tuple(str(digit) for digit in range(10)),
+        bunch.images[:, None].astype(np.float32) / np.float32(16), bunch.target, name="digits", class_names=class_names
     )
     return raw.standardize(standardize or PREPARED["digits"])
 

@@ -217,12 +217,9 @@ def build(
         sizes = tuple(count(size, 1, "size of a data point", "build", "build(net, 784)") for size in given)
         moments = Inputs
     ids = isinstance(inputs, np.ndarray) and len(sizes) == 1 and needs_tokens(network.layers)
+    vocabulary = int(np.max(inputs)) + 1 if ids else None
     places = resolve(
-        network,
-        sizes,
-        width=count(width, 1, "width", "build", "width=1000"),
-        inputs=moments,
-        vocabulary=int(np.max(inputs)) + 1 if ids else None,
+        network, sizes, width=count(width, 1, "width", "build", "width=1000"), inputs=moments, vocabulary=vocabulary
     )
     member = count(member, 0, "member", "build", "member=0")
     return drawn(places, int(member_seeds(seed, member, member + 1)[0]), flat=len(sizes) == 1)

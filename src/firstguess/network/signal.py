@@ -145,24 +145,15 @@ class Signal:
             return self
         if not math.isfinite(total):
             raise InvalidInput("finite moments", got=total, hint="smaller variances, or fewer layers")
-        return replace(
-            self,
-            mean=self.mean / math.sqrt(total),
-            between=self.between / total,
-            spread=self.spread / total,
-            log_scale=self.log_scale + math.log(total),
-        )
+        mean = self.mean / math.sqrt(total)
+        log_scale = self.log_scale + math.log(total)
+        return replace(self, mean=mean, between=self.between / total, spread=self.spread / total, log_scale=log_scale)
 
     def at_scale(self, log_scale: float) -> Signal:
         """The same signal in other units."""
         factor = math.exp(min(self.log_scale - log_scale, _OVERFLOW))
-        return replace(
-            self,
-            mean=self.mean * math.sqrt(factor),
-            between=self.between * factor,
-            spread=self.spread * factor,
-            log_scale=log_scale,
-        )
+        mean = self.mean * math.sqrt(factor)
+        return replace(self, mean=mean, between=self.between * factor, spread=self.spread * factor, log_scale=log_scale)
 
 
 @dataclass(frozen=True)

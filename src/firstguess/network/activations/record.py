@@ -280,14 +280,8 @@ def _shifted_moments(phi: Activation, mean: float, between: float, spread: float
     features = tuple(Feature(f.at - mean, f.width) for f in phi.features)
     slope = phi.derivative
     run = gaussian.moments if phi.source is None else gaussian.checked_moments
-    result = run(
-        lambda x: phi.rise(x + mean),
-        between,
-        spread,
-        features,
-        jumps=phi.jumps,
-        derivative=None if slope is None else lambda x: slope(x + mean),
-    )
+    derivative = None if slope is None else lambda x: slope(x + mean)
+    result = run(lambda x: phi.rise(x + mean), between, spread, features, jumps=phi.jumps, derivative=derivative)
     return result._replace(mean=phi.offset + result.mean)
 
 

@@ -82,14 +82,10 @@ class Scale(UnitAffine):
             if tile.t is not None:
                 tile.t *= square
 
+        what = f"a scaled version of {points.what}"
+        level = None if points.level is None else square * points.level
         after = replace(
-            points,
-            before=None,
-            phi=None,
-            q=square * points.q,
-            mean=self.factor * points.mean,
-            what=f"a scaled version of {points.what}",
-            level=None if points.level is None else square * points.level,
+            points, before=None, phi=None, q=square * points.q, mean=self.factor * points.mean, what=what, level=level
         )
         return PairwiseMap(after, step, unchanged)
 
@@ -130,12 +126,6 @@ class Shift(UnitAffine):
         def step(tile: Tile) -> None:
             tile.k += by * (mean[tile.rows, None] + mean[None, tile.cols] + by)
 
-        after = replace(
-            points,
-            before=None,
-            phi=None,
-            q=points.q + by * (2.0 * mean + by),
-            mean=mean + by,
-            what=f"a shifted version of {points.what}",
-        )
+        q = points.q + by * (2.0 * mean + by)
+        after = replace(points, before=None, phi=None, q=q, mean=mean + by, what=f"a shifted version of {points.what}")
         return PairwiseMap(after, step)

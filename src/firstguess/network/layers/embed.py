@@ -351,14 +351,8 @@ class PoolTokens(TokenLayer):
         mean = np.sum(points.mean.reshape(-1, grid.places) * share, axis=1)
         if level is not None:
             level = np.einsum("abt,at,bt->ab", level, share, share)[:, :, None]
-        after = points.after(
-            self,
-            new.diagonal().copy(),
-            mean,
-            gaussian=points.gaussian,
-            what=f"{'the mean' if self.at == 'mean' else 'one'} of {points.what}",
-            level=level,
-        )
+        what = f"{'the mean' if self.at == 'mean' else 'one'} of {points.what}"
+        after = points.after(self, new.diagonal().copy(), mean, gaussian=points.gaussian, what=what, level=level)
         return Done(new, None if t is None else pooled(t), after)
 
     def _shares(self, points: Points) -> Array:

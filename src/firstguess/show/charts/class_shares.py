@@ -320,13 +320,10 @@ def _rects(
     base = alt.Chart(theme.data(rows)).mark_rect(
         clip=True, stroke="white", strokeWidth=1 if columns <= 60 and side > 2 else 0.4
     )
+    x = alt.X("column:Q", title="Initializations, one a column, sorted", **across)
+    color = alt.Color("band:N", title=None, sort=list(names), scale=scale, legend=legend)
     return base.encode(
-        x=alt.X("column:Q", title="Initializations, one a column, sorted", **across),
-        x2="to:Q",
-        y=alt.Y("low:Q", title="Share of the data", **up),
-        y2="high:Q",
-        color=alt.Color("band:N", title=None, sort=list(names), scale=scale, legend=legend),
-        tooltip=tooltip,
+        x=x, x2="to:Q", y=alt.Y("low:Q", title="Share of the data", **up), y2="high:Q", color=color, tooltip=tooltip
     )
 
 

@@ -77,12 +77,9 @@ def guesses_chart(
     curves = [law.curve(end) for law in named]
     top = _top(named, curves, end)
     cut = [_mass_above(law, curve, top) for law, curve in zip(named, curves, strict=True)]
-    colours = alt.Color(
-        "law:N",
-        title=None,
-        scale=alt.Scale(domain=[law.label for law in named], range=[theme.colour(i) for i in range(len(named))]),
-        legend=alt.Legend(orient="top", direction="vertical", columns=1, symbolType="stroke", offset=30, padding=0),
-    )
+    scale = alt.Scale(domain=[law.label for law in named], range=[theme.colour(i) for i in range(len(named))])
+    legend = alt.Legend(orient="top", direction="vertical", columns=1, symbolType="stroke", offset=30, padding=0)
+    colours = alt.Color("law:N", title=None, scale=scale, legend=legend)
     title_of_x = "Share of the data that an untrained network guesses to be of one class"
     x = alt.X("fraction:Q", title=title_of_x, **theme.axis([0, end], labelExpr=theme.PERCENT, tickCount=6))
     masses_only = not any(curves)

@@ -76,12 +76,9 @@ def lines_chart(
     if percent:
         y_axis = alt.Axis(labelExpr=theme.PERCENT, tickCount=5)
     y_words: Any = [y_title, _SYMLOG] if y_scale == "symlog" else y_title
-    x = alt.X(
-        "x:Q",
-        title=f"{x_title} ({_SYMLOG})" if x_scale == "symlog" else x_title,
-        scale=_scale(x_scale, x_domain or _ends(everything, x_scale)),
-        axis=_axis(x_scale, everything, along="x"),
-    )
+    scale = _scale(x_scale, x_domain or _ends(everything, x_scale))
+    axis = _axis(x_scale, everything, along="x")
+    x = alt.X("x:Q", title=f"{x_title} ({_SYMLOG})" if x_scale == "symlog" else x_title, scale=scale, axis=axis)
     places = _places(everything, labels) if dodge else {}
     charts: list[Any] = []
     for index, (heading, series) in enumerate(named.items()):

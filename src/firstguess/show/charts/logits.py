@@ -84,12 +84,7 @@ def logits_chart(
     many = len(clouds) > 1
     columns: list[Any] = []
     for index, (name, logits) in enumerate(clouds.items()):
-        plane = theme.stacked(
-            _plane(views[name], logits, reach),
-            SIZE,
-            SIZE,
-            title=_heading(name, logits),
-        )
+        plane = theme.stacked(_plane(views[name], logits, reach), SIZE, SIZE, title=_heading(name, logits))
         law = theme.stacked(
             _margin(*laws[name], logits, (low, high), top, first=index == 0), SIZE, _LAW if many else SIZE
         )

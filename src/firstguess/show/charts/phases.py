@@ -291,11 +291,8 @@ _CELLS = 40  # along each axis
 def fixed_point_chart(point: FixedPoint, *, title: str | None = None) -> theme.Chart:
     """The place of a network in the phase diagram of its block."""
     wide, high = max(4.0, 1.25 * point.weight_var), max(0.5, 1.25 * point.bias_var)
-    diagram = phase_diagram(
-        point.block,
-        weight_vars=np.linspace(wide / _CELLS, wide, _CELLS),
-        bias_vars=np.linspace(0.0, high, _CELLS),
-    )
+    weight_vars = np.linspace(wide / _CELLS, wide, _CELLS)
+    diagram = phase_diagram(point.block, weight_vars=weight_vars, bias_vars=np.linspace(0.0, high, _CELLS))
     return phase_diagram_chart(diagram, mark=point, title=title)
 
 

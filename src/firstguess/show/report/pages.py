@@ -134,12 +134,9 @@ def render(template: str, **context: Any) -> Markup:
 
 @cache
 def _templates() -> jinja2.Environment:
+    loader = jinja2.PackageLoader("firstguess.show.report")
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("firstguess.show.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"sentence": sentence, "unbroken": unbroken, "cited": cited}
     return environment
