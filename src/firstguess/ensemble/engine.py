@@ -19,17 +19,9 @@ from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import in_bytes
 from firstguess.base.threads import cores, torch_threads
+from firstguess.ensemble import member_statistics
 from firstguess.ensemble.member_module import check_data, moments_of, resolve
-from firstguess.ensemble.member_statistics import (
-    Finding,
-    FindingKind,
-    Interrupted,
-    Members,
-    Probe,
-    ProbedLayer,
-    members_with_logits,
-    tokens_with_logits,
-)
+from firstguess.ensemble.member_statistics import Finding, Members, Probe, ProbedLayer
 from firstguess.ensemble.program import Instr, Program, compile_places, schedule, triangular
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.worker import NodeMoments, TokenProgram, TokenWorker, Worker, statistics
@@ -237,7 +229,7 @@ class DescriptionEngine:
             whole = next((first for first in range(0, inits, group) if first not in done), inits)
             if not whole:
                 raise
-            raise Interrupted(finished(whole)) from None
+            raise member_statistics.Interrupted(finished(whole)) from None
         with self._lock:
             self._workers = workers
         return finished(inits)
@@ -247,8 +239,8 @@ class DescriptionEngine:
         program = self._program
         language = isinstance(program, TokenProgram) and program.each_token
         kept = 1 if language else self.points * self.classes
-        kept = max(0, min(start + inits, members_with_logits(kept, 1)) - start)
-        tokens = tokens_with_logits(self.points, self.classes) if language else self.points
+        kept = max(0, min(start + inits, member_statistics.members_with_logits(kept, 1)) - start)
+        tokens = member_statistics.tokens_with_logits(self.points, self.classes) if language else self.points
         before_norm = isinstance(program, TokenProgram) and program.before_norm is not None
         stats = np.empty((inits, len(self.layers), 4))
         for index, fixed in self._fixed.items():
@@ -276,7 +268,7 @@ class DescriptionEngine:
         name, where = (place.name, place.where) if place is not None else ("", "the statistics")
         return (
             Finding(
-                FindingKind.NONFINITE,
+                member_statistics.FindingKind.NONFINITE,
                 f"{len(bad)} of {inits} initializations have NaN or Inf; in member {member} first after {where}",
                 name,
             ),

@@ -19,16 +19,8 @@ from firstguess.base.text import elided, ends, interval, page, plain, with_error
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.logits import Logits, typical
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer, merged
-from firstguess.theory.prediction import (
-    EDGES,
-    Regime,
-    Word,
-    gamma_of_share,
-    largest_share,
-    regime,
-    word_of_share,
-    word_with_gamma,
-)
+from firstguess.theory import prediction
+from firstguess.theory.prediction import Word
 from firstguess.theory.shares.base import OverInits, of_rows, support_at
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
@@ -268,13 +260,13 @@ class Measurement(StoredRecord, Shown):
         return np.array([layer.correlation_se for layer in self.weights_layers])
 
     @property
-    def regime(self) -> Regime:
+    def regime(self) -> prediction.Regime:
         """neutral, biased or deeply biased: by γ of the output, as phases are named. For a word see `verdict`.
 
         Where no γ of an output was measured, by `guess_gamma`.
         """
         gamma = self.gamma
-        return regime(float(gamma[-1]) if gamma.size and not math.isnan(gamma[-1]) else self.guess_gamma)
+        return prediction.regime(float(gamma[-1]) if gamma.size and not math.isnan(gamma[-1]) else self.guess_gamma)
 
     @property
     def verdict(self) -> Word | Literal["degenerate head"]:
@@ -284,12 +276,12 @@ class Measurement(StoredRecord, Shown):
         """
         if self.ties >= TIED:
             return "degenerate head"
-        return word_of_share(self.guesses.expected_max(), self.classes, self.points)
+        return prediction.word_of_share(self.guesses.expected_max(), self.classes, self.points)
 
     @property
     def guess_gamma(self) -> float:
         """The γ whose distribution, theory.md (6)-(8) for these classes and points, has the largest share seen."""
-        return gamma_of_share(self.guesses.expected_max(), self.classes, self.points)
+        return prediction.gamma_of_share(self.guesses.expected_max(), self.classes, self.points)
 
     @property
     def logits(self) -> Logits:
@@ -325,7 +317,8 @@ class Measurement(StoredRecord, Shown):
     def bias_test(self) -> BiasTest:
         """Whether there is initial guessing bias at all, that is γ > 0 of the output: a test at the 1 % level."""
         found = bias_test(self.layers[-1] if self.layers and self.ties < TIED else None, self.inits, self.points)
-        clearly = self.guesses.interval("expected_max")[0] > largest_share(EDGES[0], self.classes, self.points)
+        even = prediction.largest_share(prediction.EDGES[0], self.classes, self.points)
+        clearly = self.guesses.interval("expected_max")[0] > even
         return replace(found, uneven=clearly and self.ties < TIED)
 
     def to_dict(self) -> dict[str, Any]:
@@ -359,7 +352,7 @@ class Measurement(StoredRecord, Shown):
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
         rows += [("data", self.data)] if self.data else []
         gamma = self.weights_layers[-1].gamma if self.weights_layers else math.nan
-        rows.append(("verdict", word_with_gamma(self.verdict, gamma)))
+        rows.append(("verdict", prediction.word_with_gamma(self.verdict, gamma)))
         if (test := self.bias_test).found is not None:
             rows.append(("bias detectable?", test.words))
         if self.weights_layers:

@@ -12,6 +12,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, effective_directions, self_normalized, through_leaky
+from firstguess.network import norms
 from firstguess.network.finite_sample import PointSample, by_unit
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import (
@@ -25,19 +26,6 @@ from firstguess.network.layer import (
     Symmetry,
     keeps_shape,
     register,
-)
-from firstguess.network.norms import (
-    BatchNormed,
-    Estimator,
-    all_alike,
-    batches,
-    centre_over_data,
-    centre_points,
-    check_spread,
-    columns,
-    effective,
-    length_of,
-    over_batches,
 )
 from firstguess.network.ops import ops
 from firstguess.network.points import (
@@ -79,12 +67,12 @@ class BatchNorm(Layer):
     breaks_gaussianity = False
     least = (("batch", 2),)
     batch: int | None = None
-    estimator: Estimator = "usual"
+    estimator: norms.Estimator = "usual"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         hint = "batchnorm(batch=16, estimator=leave_one_out)"
-        checks.choice(self.estimator, get_args(Estimator), "batchnorm", "estimator", hint=hint)
+        checks.choice(self.estimator, get_args(norms.Estimator), "batchnorm", "estimator", hint=hint)
         if self.estimator == "leave_one_out" and (self.batch is None or self.batch < 5):
             expected = "a batch of at least 5 for the leave-one-out estimator (below, the variance is infinite)"
             got = "the whole data set" if self.batch is None else self.batch
@@ -96,7 +84,7 @@ class BatchNorm(Layer):
         return before
 
     def moments(self, signal: Signal) -> Signal:
-        check_spread(signal)
+        norms.check_spread(signal)
         spread = 1.0
         if self.estimator == "leave_one_out" and self.batch is not None:
             b = self.batch
@@ -105,7 +93,7 @@ class BatchNorm(Layer):
             # Without centers of their own, all units have the same statistics over the data.
             alike = signal if signal.between == 0.0 and self.batch is None else None
             return Signal(0.0, 0.0, spread, distribution=Unknown("a BatchNorm of a signal that is not Gaussian", alike))
-        distribution = signal.distribution if self.batch is None else BatchNormed(self.batch, self.estimator)
+        distribution = signal.distribution if self.batch is None else norms.BatchNormed(self.batch, self.estimator)
         return Signal(0.0, 0.0, spread, distribution=distribution)
 
     def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
@@ -156,13 +144,13 @@ class BatchNorm(Layer):
 
     def _centred(self, points: Points, k: Array, t: Array | None) -> tuple[Array | None, Array, Points]:
         """The tangent kernel, factors and points of a covariance that is centred (in place) over batches."""
-        t, inverse = centre_over_data(k, t, points.q, self._rows(points))
+        t, inverse = norms.centre_over_data(k, t, points.q, self._rows(points))
         what, n = f"a batchnorm of {points.what}", k.shape[0]
         q = k.diagonal().astype(np.float64)
         return t, inverse, points.after(self, q, np.zeros(n), gaussian=points.gaussian, what=what)
 
     def sampled_units(self, points: Points, known: bool) -> UnitMap:
-        own = over_batches(self._rows(points), leave_one_out=self._leaves_one_out)
+        own = norms.over_batches(self._rows(points), leave_one_out=self._leaves_one_out)
 
         def settle(found: Array, known: Array) -> None:
             """A unit's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
@@ -183,7 +171,8 @@ class BatchNorm(Layer):
     def point_sample(self, sample: PointSample) -> PointSample:
         """Normalize over the points, which then are a whole batch, or several."""
         self._check_last(self.batch or sample.points, sample.points)
-        return sample.with_values(by_unit(sample.values, over_batches(self.batch, leave_one_out=self._leaves_one_out)))
+        normed = norms.over_batches(self.batch, leave_one_out=self._leaves_one_out)
+        return sample.with_values(by_unit(sample.values, normed))
 
     @property
     def _leaves_one_out(self) -> bool:
@@ -195,8 +184,8 @@ class BatchNorm(Layer):
         size = self._rows(points)
 
         def control(y: Values) -> Values:
-            for part in columns(y, size):
-                cut = part.reshape(y.shape[0], -1, length_of(part, size))
+            for part in norms.columns(y, size):
+                cut = part.reshape(y.shape[0], -1, norms.length_of(part, size))
                 part -= np.repeat(cut.mean(axis=2), cut.shape[2], axis=1)
             y *= inverse.astype(y.dtype)
             return y
@@ -208,7 +197,7 @@ class BatchNorm(Layer):
 
     def need(self, points: Points, k: Array) -> Need:
         """The batches' least number of effective directions, and the least share of the variance left."""
-        return Need(*effective(k, self._rows(points)), always=self.estimator == "leave_one_out")
+        return Need(*norms.effective(k, self._rows(points)), always=self.estimator == "leave_one_out")
 
     def exact(self, rest: Sequence[Layer]) -> bool:
         """The exact map over all data, with nothing bent after it: `base.gaussian`."""
@@ -220,7 +209,7 @@ class BatchNorm(Layer):
             return None
 
         def run(points: Points, k: Array) -> tuple[float, Array, Array]:
-            centre_over_data(k, None, points.q, None)
+            norms.centre_over_data(k, None, points.q, None)
             if points.grid.flat:  # a unit's values have mean square 1 and sum to 0
                 off = -1.0 / (len(k) - 1)
             else:
@@ -249,12 +238,12 @@ class BatchNorm(Layer):
         self._check_last(size, points)
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-            for part in batches(x, 0, size):
+            for part in norms.batches(x, 0, size):
                 ops.standardize(part, (1, 4, 5), scratch)
             return x
 
         def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-            for part in batches(x, 2, size):
+            for part in norms.batches(x, 2, size):
                 if usual:
                     ops.standardize(part, (3,), scratch)
                 else:
@@ -346,7 +335,7 @@ class BatchCenter(Layer):
 
     def moments(self, signal: Signal) -> Signal:
         """(0, 0, spread): the center goes. A batch of B keeps 1 − 1/B of the spread."""
-        check_spread(signal)
+        norms.check_spread(signal)
         spread = signal.spread * (1.0 if self.batch is None else 1.0 - 1.0 / self.batch)
         # without centers of their own, the same constant is subtracted from all units
         alike = signal if signal.between == 0.0 and self.batch is None else None
@@ -363,10 +352,10 @@ class BatchCenter(Layer):
         self._check_last(points.count)
         for matrix in (k, t):
             if matrix is not None:
-                centre_points(matrix, places, self.batch)
+                norms.centre_points(matrix, places, self.batch)
         # what centring leaves of identical points is rounding
         if float(np.trace(k)) <= 64.0 * float(np.finfo(k.dtype).eps) * float(points.q.sum()):
-            raise all_alike()
+            raise norms.all_alike()
         mean = points.mean.reshape(points.count, places)
         cut = [mean[i : i + self._size(points.count)] for i in range(0, points.count, self._size(points.count))]
         mean = np.concatenate([part - part.mean(axis=0) for part in cut]).ravel()
@@ -428,7 +417,7 @@ class BatchCenter(Layer):
         dim = 0 if images else 2
 
         def by_batches(x: Tensor, scratch: Scratch) -> Tensor:
-            for part in batches(x, dim, size):
+            for part in norms.batches(x, dim, size):
                 part.sub_(part.mean(dim + 1, keepdim=True))
             return x
 

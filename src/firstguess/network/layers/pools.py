@@ -11,19 +11,12 @@ from numpy.polynomial import chebyshev
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.network import pooling
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
 from firstguess.network.layer import FLAT, IMAGE, Call, Fold, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, same_map
-from firstguess.network.pooling import (
-    UnitPool,
-    activation_mean,
-    max_mean_square_slope,
-    max_moments,
-    max_series,
-    pool_overlapping,
-    pool_to,
-)
+from firstguess.network.pooling import UnitPool
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal, Unknown
 
@@ -87,9 +80,9 @@ class MaxPool(UnitPool):
             raise before.beyond_float(phi)
         else:
             before = before.at_scale(0.0)
-        m = max_moments(phi, self.size, before.between, before.spread)
+        m = pooling.max_moments(phi, self.size, before.between, before.spread)
         if phi.centered:  # the constant that was subtracted each unit comes off their maximum
-            m = m._replace(mean=m.mean - activation_mean(phi, before.between + before.spread))
+            m = m._replace(mean=m.mean - pooling.activation_mean(phi, before.between + before.spread))
             offset = 0.0
         if offset == 0.0:
             return Signal(*m, log_scale, distribution).rescaled()
@@ -117,7 +110,7 @@ class MaxPool(UnitPool):
             raise NotCovered(expected, got=f"{phi} on points whose variances differ", hint=hint)
         unit = 1.0 if scale_free else float(before.q[0])
         root = np.sqrt(before.q / unit)
-        values, slopes, mean, square = max_series(phi, self.size, unit)
+        values, slopes, mean, square = pooling.max_series(phi, self.size, unit)
 
         def step(tile: Tile) -> None:
             k, t = tile.k, tile.t
@@ -139,7 +132,7 @@ class MaxPool(UnitPool):
     def sampled_units(self, points: Points, known: bool) -> UnitMap:
         if self.apart or not points.shape.images:
             return super().sampled_units(points, known)
-        return same_map(pool_overlapping(self.size, self.stride or self.side, self.padding, points.grid))
+        return same_map(pooling.pool_overlapping(self.size, self.stride or self.side, self.padding, points.grid))
 
     def sampled(self, grid: PositionGrid) -> bool:
         return self.size > 1 and not grid.flat and not grid.apart
@@ -165,7 +158,7 @@ class MaxPool(UnitPool):
         q = 1.0 if phi.degree == 1 else before.q
         # The activation before has counted E φ'² already; together they are E φ'(max)².
         single = phi.mean_square_slope(q)
-        return max_mean_square_slope(phi, self.size, q) / single if math.isfinite(single) else None
+        return pooling.max_mean_square_slope(phi, self.size, q) / single if math.isfinite(single) else None
 
     def _source(self, signal: Signal) -> tuple[Signal, Activation]:
         distribution = signal.distribution
@@ -262,11 +255,11 @@ class AvgPool(UnitPool):
         if context.claim == "F.avg_pool2d":
             return super().from_call(call, context)
         if context.claim == "F.adaptive_avg_pool2d":
-            return pool_to(cls, call.argument(1, "output_size", None), context)
+            return pooling.pool_to(cls, call.argument(1, "output_size", None), context)
         axes = call.argument(1, "dim", None)
         axes = tuple(sorted(a % IMAGE for a in axes)) if isinstance(axes, (tuple, list)) else axes
         if axes != (2, 3) or (context.axes or IMAGE) != IMAGE:
             return ReadResult(why="an average over other axes than the positions of images")
-        pooled = pool_to(cls, 1, context)
+        pooled = pooling.pool_to(cls, 1, context)
         kept = call.argument(2, "keepdim", False)
         return pooled if pooled.why else ReadResult(pooled.layers, axes=IMAGE if kept else FLAT)

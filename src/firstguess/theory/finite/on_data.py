@@ -26,16 +26,7 @@ from firstguess.network.layer import Layer, LayerReading, signal_after
 from firstguess.network.network import Network
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import finite_steps, through
-from firstguess.theory.finite.monte_carlo import (
-    HEADS,
-    POINTS,
-    OfData,
-    blocks,
-    check_sampled,
-    sample_size,
-    shares_of,
-    whole_batch,
-)
+from firstguess.theory.finite import monte_carlo
 from firstguess.theory.prediction import FiniteSize, missing
 from firstguess.theory.shares.argmax_sampling import factor
 from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
@@ -71,14 +62,14 @@ def sampled_on_data(
     progress: Callable[[int, int], None] | None = None,
 ) -> OverlapsOnData:
     """Networks of `width` on the rows of x; `covariance` is that of their outputs at infinite width."""
-    check_sampled(network, width)
+    monte_carlo.check_sampled(network, width)
     flat = x.reshape(len(x), -1)
-    batch = whole_batch(network)
+    batch = monte_carlo.whole_batch(network)
     if batch and len(flat) > _MOST:
         expected = f"at most {_MOST} points, where a layer looks at all of them at finite width"
         hint = "points=2000, or fg.measure(net, x, width=…)"
         raise NotCovered(expected, got=len(flat), where="predict(width)", hint=hint)
-    chosen = sample_size(network, width, flat.shape[1], len(flat))
+    chosen = monte_carlo.sample_size(network, width, flat.shape[1], len(flat))
     points = len(flat) if batch else min(chosen.points, len(flat))
     root = np.sqrt(np.diagonal(covariance))
     if not (root > 0.0).all():
@@ -92,16 +83,16 @@ def sampled_on_data(
     normal, target = np.zeros((_TERMS, _TERMS)), np.zeros(_TERMS)
     count, done = min(chosen.networks, _NETWORKS), 0
     largest = max(width, points, flat.shape[1])
-    for size in blocks(count, points, largest, weights=points > POINTS):
+    for size in monte_carlo.blocks(count, points, largest, weights=points > monte_carlo.POINTS):
         picked = np.stack([np.arange(points) if batch else rng.choice(len(flat), points, False) for _ in range(size)])
-        sample = PointSample(rng, width, signal, source=OfData(flat, picked))
+        sample = PointSample(rng, width, signal, source=monte_carlo.OfData(flat, picked))
         with float_range():
             for _, sample in through(network.layers, sample, last=network.classes):  # noqa: B007, B020  # the last one
                 pass
         before = wide[picked[:, a], picked[:, b]]
-        guesses = sample.guesses(HEADS) if batch or not sample.gaussian else None
+        guesses = sample.guesses(monte_carlo.HEADS) if batch or not sample.gaussian else None
         if batch and guesses is not None:
-            counted.append(shares_of(guesses, network.classes).reshape(-1, network.classes))
+            counted.append(monte_carlo.shares_of(guesses, network.classes).reshape(-1, network.classes))
         if sample.gaussian or guesses is None:
             together = same(sample.overlaps)
         else:

@@ -20,17 +20,9 @@ from firstguess.network.network import Network
 from firstguess.network.points import AllPairsMap, Done, Points, Remark, mean_of_pairs, merged
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import all_zero
+from firstguess.theory.kernel import tiles
 from firstguess.theory.kernel.monte_carlo import SampledUnits, by_sampled_sums, by_sampled_units
-from firstguess.theory.kernel.tiles import (
-    Budget,
-    Gram,
-    Mapped,
-    Pending,
-    Pixels,
-    all_pairs,
-    segment,
-    sums_ahead,
-)
+from firstguess.theory.kernel.tiles import Budget, Pending
 
 
 def propagate(layers: Sequence[Layer], pending: Pending, budget: Budget, *, prefix: str = "") -> Pending:
@@ -47,12 +39,12 @@ def propagate(layers: Sequence[Layer], pending: Pending, budget: Budget, *, pref
         points = pending.last
         try:
             if index > formulas_until and points.gaussian and points.centred:
-                length = 0 if budget.tangent else sums_ahead(layers[index - 1 :])
+                length = 0 if budget.tangent else tiles.sums_ahead(layers[index - 1 :])
                 sums = length > 0
-                length = length or segment(layers[index - 1 :], points.grid)
+                length = length or tiles.segment(layers[index - 1 :], points.grid)
                 if length:
                     ahead = layers[index - 1 : index - 1 + length]
-                    k, t = all_pairs(pending, budget)
+                    k, t = tiles.all_pairs(pending, budget)
                     if sums:
                         found = by_sampled_sums(ahead, points, k, Folding(pending, budget), seed=index)
                     else:
@@ -67,12 +59,12 @@ def propagate(layers: Sequence[Layer], pending: Pending, budget: Budget, *, pref
                     points = pending.last
             found_map = layer.covariance(points, Folding(pending, budget))
             if isinstance(found_map, AllPairsMap):
-                done = found_map.apply(*all_pairs(pending, budget))
+                done = found_map.apply(*tiles.all_pairs(pending, budget))
                 pending = pending.stored(*done[:3], said=done.remarks)
                 off = mean_of_pairs(done.k, done.points)
                 pending.summaries.append(LayerReading.of(layer, float(done.points.shown.mean()), off))
             else:
-                pending.layers.append(Mapped(layer, points, found_map))
+                pending.layers.append(tiles.Mapped(layer, points, found_map))
             _check_scale(pending)
         except FirstguessError as error:
             raise error.at(f"{prefix}layer {index} ({text(layer)})") from None
@@ -114,7 +106,7 @@ class Folding:
     def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
         start = Pending(self.pending.source, points).stored(k, t, points)
         pending = propagate(layers, start, self.budget, prefix=f"{path} ")
-        return Done(*all_pairs(pending, self.budget), pending.last, tuple(pending.remarks))
+        return Done(*tiles.all_pairs(pending, self.budget), pending.last, tuple(pending.remarks))
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -162,7 +154,7 @@ def kernel(
     n, d = flat.shape
     _check_memory(n, 2 if tangent else 1, np.dtype(dtype).itemsize)
     data: NDArray[Any] = flat.astype(dtype, copy=False)
-    gram = Gram(data)
+    gram = tiles.Gram(data)
     q = gram.squares()
     if not np.isfinite(q).all():  # a point that is not finite has no finite size
         raise InvalidInput("finite data", got="NaN or Inf", where="kernel", hint="check how the data were loaded")
@@ -193,7 +185,8 @@ def image_kernel(
         expected = "images (n, channels, height, width) for a network with convolutions"
         raise InvalidInput(expected, got=f"points of shape {x.shape[1:]}", where="data", hint="x.reshape(n, 1, 28, 28)")
     n, channels, *sides = x.shape
-    pixels = Pixels(np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64), tangent)
+    by_place = x.reshape(n, channels, -1).transpose(0, 2, 1)
+    pixels = tiles.Pixels(np.ascontiguousarray(by_place, dtype=np.float64), tangent)
     shape = Shape(channels, PositionGrid(tuple(sides)))
     budget = Budget(n, tangent, memory, seconds, progress)
     budget.plan(network.layers, shape)
@@ -214,7 +207,7 @@ def read_pending(network: Network, pending: Pending, budget: Budget, started: fl
     if not pending.last.q.any():
         raise all_zero(network.layers)
     with float_range():
-        k, t = all_pairs(pending, budget)
+        k, t = tiles.all_pairs(pending, budget)
     seconds = time.perf_counter() - started
     return Kernel(k, t, tuple(pending.summaries), merged(pending.remarks), seconds, sampling_error(pending.remarks))
 

@@ -23,20 +23,7 @@ from firstguess.base.numerics import interpolate
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
-from firstguess.theory.phases.fixed_points import (
-    AT_EDGE,
-    FixedPoint,
-    correlation_at,
-    edge_of_chaos,
-    fixed_point,
-    jump_at,
-    line_at,
-    neutrality_line,
-    phase_name,
-    phase_of,
-    stage_crossing,
-    stage_point,
-)
+from firstguess.theory.phases import fixed_points
 from firstguess.theory.phases.layer_map import RepeatedBlock, Stage, as_block, as_stage
 
 _LOW, _HIGH = -28.0, 28.0  # log q beyond which a variance is called 0 or infinite on a grid
@@ -71,7 +58,7 @@ class PhaseDiagram(StoredRecord, Shown):
     @property
     def names(self) -> NDArray[np.str_]:
         """Phase and regime of every point in words: the rows of theory.md §5's table."""
-        return np.vectorize(phase_name, otypes=["U64"])(self.phase, self.regime)
+        return np.vectorize(fixed_points.phase_name, otypes=["U64"])(self.phase, self.regime)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PhaseDiagram:
@@ -138,16 +125,16 @@ def phase_diagram(
             c[rows], one_minus_c[rows] = _linear_correlation(block, w[rows], b[rows])
         elif rows.any():
             far = math.copysign(80.0, value)
-            at, ratio, _ = correlation_at(block, far, math.exp(far - block.variance(far)))
+            at, ratio, _ = fixed_points.correlation_at(block, far, math.exp(far - block.variance(far)))
             c[rows], one_minus_c[rows] = at, 0.0 if math.isinf(ratio) else 1.0 / (1.0 + ratio)
-    solve = inside & (chi > 1.0 + AT_EDGE)
+    solve = inside & (chi > 1.0 + fixed_points.AT_EDGE)
     if solve.any():
         c[solve], one_minus_c[solve], error_c = _correlation(block, log_q[solve], w[solve], tolerance)
         error = max(error, error_c)
     with np.errstate(divide="ignore"):
         gamma = np.where(one_minus_c > 0.0, c / one_minus_c, np.inf)
     q = np.where(log_q == low, 0.0, np.where(log_q == high, np.inf, np.exp(log_q)))
-    phase = np.vectorize(phase_of, otypes=["U16"])(chi)
+    phase = np.vectorize(fixed_points.phase_of, otypes=["U16"])(chi)
     regime = np.where(np.isinf(gamma), "deeply biased", np.where(gamma >= 1.0, "biased", "neutral"))
     kinds = ("gradients", "variance", "neutrality")
     found = [_line(block, biases, kind) if lines else np.full(biases.shape, math.nan) for kind in kinds]
@@ -166,7 +153,7 @@ def _jump(block: RepeatedBlock, bias_var: float, weights: Array, chi: Array, q: 
     over = int(np.argmax(chi > 1.0))
     if not over or not np.isfinite(q[over]):
         return math.nan
-    found = jump_at(block, bias_var, *np.log(weights[over - 1 : over + 1]).tolist())
+    found = fixed_points.jump_at(block, bias_var, *np.log(weights[over - 1 : over + 1]).tolist())
     return math.nan if found is None else found
 
 
@@ -179,17 +166,18 @@ def _cut(low: float, high: float, log_q: Array) -> str:
 
 def _of_stage(stage: Stage, weights: Array, biases: Array, lines: bool) -> PhaseDiagram:
     """Point by point: residual blocks and BatchNorm have no maps to tabulate."""
-    points = [[stage_point(stage, float(w), float(b)) for w in weights] for b in biases]
+    points = [[fixed_points.stage_point(stage, float(w), float(b)) for w in weights] for b in biases]
 
     def grid(name: str) -> Any:
         return np.array([[getattr(point, name) for point in row] for row in points])
 
-    def line(what: str, excess: Callable[[FixedPoint], float]) -> Array:
+    def line(what: str, excess: Callable[[fixed_points.FixedPoint], float]) -> Array:
         """Interpolate by the neighbouring points."""
         found: list[float] = []
         for b, row in zip(biases, points, strict=True):
             try:
-                found.append(stage_crossing(stage, float(b), what, weights, [excess(point) for point in row]))
+                off = [excess(point) for point in row]
+                found.append(fixed_points.stage_crossing(stage, float(b), what, weights, off))
             except NotCovered:
                 found.append(math.nan)
         return np.array(found)
@@ -309,9 +297,8 @@ def _linear_correlation(block: RepeatedBlock, w: Array, b: Array) -> tuple[Array
             gammas = np.where(b == 0.0, 0.0, np.where(k * w > 1.0 + 1e-12, b * k / (k * w - 1.0), np.inf))
         one_minus_c = 1.0 / (1.0 + gammas)
         return 1.0 - one_minus_c, one_minus_c
-    gammas = np.array(
-        [fixed_point(block, weight_var=float(x), bias_var=float(y)).gamma for x, y in zip(w, b, strict=True)]
-    )
+    each = zip(w.tolist(), b.tolist(), strict=True)
+    gammas = np.array([fixed_points.fixed_point(block, weight_var=x, bias_var=y).gamma for x, y in each])
     one_minus_c = 1.0 / (1.0 + gammas)
     # where γ is infinite, γ(1 − c) would be ∞·0
     return np.multiply(gammas, one_minus_c, out=np.ones_like(gammas), where=np.isfinite(gammas)), one_minus_c
@@ -370,11 +357,15 @@ def _line(
 ) -> Array:
     if block.scale_free():
         try:
-            found = neutrality_line(block) if kind == "neutrality" else edge_of_chaos(block, kind=kind)
+            found = (
+                fixed_points.neutrality_line(block)
+                if kind == "neutrality"
+                else fixed_points.edge_of_chaos(block, kind=kind)
+            )
         except FirstguessError:
             found = math.nan
         return np.full(len(biases), found)
     if kind == "variance":
         return np.full(len(biases), math.nan)
     what = "neutrality line" if kind == "neutrality" else "edge of chaos"
-    return np.array([line_at(block, float(b), what) for b in biases])
+    return np.array([fixed_points.line_at(block, float(b), what) for b in biases])

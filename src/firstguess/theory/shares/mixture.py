@@ -19,17 +19,11 @@ from scipy import special
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.statistics import FloatArray
+from firstguess.theory.shares import many_classes
 from firstguess.theory.shares.base import SEED, ClassShares, at_steps
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
-from firstguess.theory.shares.many_classes import (
-    MOST_CLASSES,
-    PairMoments,
-    ShareSpectrum,
-    draw_shares,
-    of_pairs,
-    strength,
-)
+from firstguess.theory.shares.many_classes import PairMoments
 
 # --------------------------------------------------------------------------------------------------------------
 # A distribution of class shares that is known by draws: shares of infinitely many points, in many networks.
@@ -139,9 +133,9 @@ def _networks(classes: int) -> int:
 
 
 @lru_cache(maxsize=16)
-def _stand_in(shape: ShareSpectrum, e: float, classes: int) -> FloatArray:
+def _stand_in(shape: many_classes.ShareSpectrum, e: float, classes: int) -> FloatArray:
     """Networks that stand for all; the noise of drawing shares by points is in their variance, which is scaled away."""
-    return draw_shares(shape, e, classes, _networks(classes), SEED)
+    return many_classes.draw_shares(shape, e, classes, _networks(classes), SEED)
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,11 +188,12 @@ class MixedGuesses(ClassShares):
         """Shares of infinitely many points, whose variance is the one that is known."""
         assert self.pairs is not None
         excess = self.classes * self._var(None)
-        shape = of_pairs(self.pairs)
-        e = strength(shape, round(excess, 12), self.classes, round(self.pairs.e, 9))
+        shape = many_classes.of_pairs(self.pairs)
+        e = many_classes.strength(shape, round(excess, 12), self.classes, round(self.pairs.e, 9))
         even = 1.0 / self.classes
         stand_in = _stand_in(shape, e, self.classes)
-        drawn = stand_in if seed == SEED and size <= len(stand_in) else draw_shares(shape, e, self.classes, size, seed)
+        known = seed == SEED and size <= len(stand_in)
+        drawn = stand_in if known else many_classes.draw_shares(shape, e, self.classes, size, seed)
         away = (drawn[:size] - even) * math.sqrt(excess / self.classes / float(stand_in.var()))
         share = np.maximum(even + away, 0.0)
         return share / share.sum(axis=1, keepdims=True)
@@ -355,7 +350,7 @@ def share_distribution(
 
 def uneven(pairs: PairMoments, excess: float, classes: int) -> bool:
     """Whether the distribution of many classes shows that overlaps differ over pairs, and can be drawn."""
-    if not 2 < classes <= MOST_CLASSES or excess <= 0.0 or pairs.e > _SMALL or pairs.spread <= 0.0:
+    if not 2 < classes <= many_classes.MOST_CLASSES or excess <= 0.0 or pairs.e > _SMALL or pairs.spread <= 0.0:
         return False
     by_spread = 0.5 * agreement_probability(classes).slopes_at_zero()[1] * pairs.spread
     return by_spread > _SEEN * excess

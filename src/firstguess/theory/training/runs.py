@@ -20,20 +20,11 @@ from firstguess.base.text import spaced
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 from firstguess.theory.shares.argmax_sampling import factor
+from firstguess.theory.training import stepwise
 from firstguess.theory.training.absorption import floor
 from firstguess.theory.training.curves import CurveRecorder, Curves, Followed
 from firstguess.theory.training.flow import DescentTask, Values, descend
 from firstguess.theory.training.problem import Modes, Problem, modes_of
-from firstguess.theory.training.stepwise import (
-    HIDDEN,
-    OUTPUT,
-    LayerPart,
-    WeightSample,
-    adam_by_layer,
-    layer_tangents,
-    sampled_adam,
-    step_by_step,
-)
 
 # --------------------------------------------------------------------------------------------------------------
 # What a prediction of training says: curves over steps, and the numbers that explain them (theory.md (12)-(19)).
@@ -278,7 +269,7 @@ def _run(problem: Problem, task: DescentTask, z0: Values, seed: int, adam: Adam 
     square = np.ascontiguousarray(full[:n, :n])
     if options.batch is not None or options.decay:
         layers = sum(layer.draws and not getattr(layer, "frozen", False) for layer in every(problem.network.layers))
-        states = step_by_step(
+        states = stepwise.step_by_step(
             task, square, start, rate, looks, batch=options.batch, seed=seed, decay=options.decay, layers=layers
         )
     else:
@@ -296,7 +287,7 @@ def _run(problem: Problem, task: DescentTask, z0: Values, seed: int, adam: Adam 
 class Adam:
     """What was measured for it: weights of a few networks or, after norms over the data, how even gradients are."""
 
-    samples: Sequence[WeightSample] = ()
+    samples: Sequence[stepwise.WeightSample] = ()
     evenness: Sequence[tuple[float, float]] = ()  # the constants C of (18) by layer
 
 
@@ -304,21 +295,23 @@ def _adam(problem: Problem, task: DescentTask, z0: Values, seed: int, measured: 
     options, n = problem.options, problem.n
     found = [
         (theta.astype(z0.dtype), size, last)
-        for theta, size, last in layer_tangents(problem.network, problem.x, problem.width)
+        for theta, size, last in stepwise.layer_tangents(problem.network, problem.x, problem.width)
     ]
     if measured.samples:
         tangents = [np.ascontiguousarray(theta[:, :n]) for theta, _, _ in found]
-        yield from sampled_adam(
+        yield from stepwise.sampled_adam(
             task, measured.samples, tangents, z0, options.rate, options.steps, batch=options.batch, seed=seed
         )
         return
-    known = measured.evenness or [(OUTPUT, OUTPUT) if last else (HIDDEN, HIDDEN) for _, _, last in found]
+    known = measured.evenness or [
+        (stepwise.OUTPUT, stepwise.OUTPUT) if last else (stepwise.HIDDEN, stepwise.HIDDEN) for _, _, last in found
+    ]
     parts = [
-        LayerPart(np.ascontiguousarray(theta[:n, :n]), weights, last, even)
+        stepwise.LayerPart(np.ascontiguousarray(theta[:n, :n]), weights, last, even)
         for (theta, weights, last), even in zip(found, known, strict=True)
     ]
     pairs = z0.dtype.type(task.factor)
-    for state, sums in adam_by_layer(task, parts, z0[:n], options.rate, options.steps, batch=options.batch):
+    for state, sums in stepwise.adam_by_layer(task, parts, z0[:n], options.rate, options.steps, batch=options.batch):
         if len(z0) == n:
             yield state.z
             continue
