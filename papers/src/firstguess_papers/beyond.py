@@ -95,7 +95,7 @@ readings = measured(
     "beyond/readings", "Closed form, kernel and networks on digits, MNIST and CIFAR-10", "theory.md §6", claims=("B1",),
     needs=("digits", "mnist", "cifar10"),
     about="Six networks of width {width}, two classes, {n} points of each data set (those that are there), "
-    "standardized; {inits} networks each, {draws} draws of the kernel's law.",
+    "standardized; {inits} networks each, {draws} draws of the kernel's distribution.",
     quick=dict(width=300, n=200, inits=200, draws=5000),
     full=dict(width=1000, n=500, inits=400, draws=20_000),
     seconds=(12, 110), cells=_cells,
@@ -111,7 +111,7 @@ readings = measured(
         subtitle=[DOTS],
         x_title="Standard deviation of a guess fraction", x_domain=(0.0, 0.5), width=300,
     )},
-    holds={"readings": Holds("On real data the kernel reading is right where the law for random data is not")},
+    holds={"readings": Holds("On real data the kernel reading is right where the distribution for random data is not")},
     notes=lambda c: c.known["notes"],
 )  # fmt: skip
 

@@ -143,7 +143,7 @@ fig8 = measured(
         c.cells, lambda kind, depth: f"{kind}, {depth} layer{'s' * (depth > 1)}", bins=30,
         title="Guesses with the mean taken off ReLU, in every layer or by one constant",
     )},
-    holds={"laws": Holds("Taking the mean off ReLU removes the bias, if it is taken off in every layer anew",
+    holds={"laws": Holds("Subtracting the mean of ReLU removes the bias, if every layer does it",
                          verdicts=("holds with a limit",))},
 )  # fmt: skip
 

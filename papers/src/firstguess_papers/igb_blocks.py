@@ -209,8 +209,8 @@ def _departs(c: Found, width: int) -> Check:
 
 weight_laws = measured(
     "igb/weight_laws", "Weights of any law with the same variance", "IGB §3; NORM §2", claims=("I20",),
-    about="Eight laws of weights, three ReLU layers, Kaiming variances; blobs in {d} dimensions, {n} points; networks "
-    "each by width (our sizes): {sizes}. LayerNorm after ReLU at width {wide}: {after} networks each.",
+    about="Eight weight distributions, three ReLU layers, Kaiming variances; blobs in {d} dimensions, {n} points; "
+    "networks each by width (our sizes): {sizes}. LayerNorm after ReLU at width {wide}: {after} networks each.",
     quick=dict(d=150, n=300, sizes={40: 150, 150: 200}, wide=150, after=150),
     full=dict(d=300, n=300, sizes={50: 500, 200: 500, 600: 250}, wide=200, after=250),
     seconds=(15, 110), measure={"classes": 2},

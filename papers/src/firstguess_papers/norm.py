@@ -119,7 +119,7 @@ fig3 = measured(
             "N1", "layers × width, std of G₀",
             each(_over(c, "BatchNorm before", std), near=ONE_LAYER, room=ROOM, than="one plain layer's"),
             within=_agree(c, "BatchNorm before"),
-            limit="the level is kept within the room, but some law differs from the closed form (finite width)",
+            limit="the level is kept within the margin, but a distribution is off the closed form (finite width)",
         ),
         _neutral(c, "N2", "BatchNorm after"),
         _neutral(c, "N4", "LayerNorm after"),
@@ -130,7 +130,7 @@ fig3 = measured(
              *(check(f"LayerNorm before, 20 × {w}", std(c["LayerNorm before", 20, w]),
                      above=std(c["LayerNorm before", 1, w]), by=2 * ROOM, than="one layer's") for w in c.widths)],
             within=_agree(c, "LayerNorm before"),
-            limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
+            limit="as without a norm, but a distribution is off the closed form: finite width weakens deep bias",
         ),
     ],
     charts=lambda c: _laws(
@@ -362,7 +362,7 @@ def _exact(c: Found, layer: int) -> list[Check]:
 
 
 fig_e1 = measured(
-    "norm/fig-e1", "BatchNorm of small batches: the law of the values, centre and tails",
+    "norm/fig-e1", "BatchNorm of small batches: the distribution of the values",
     "NORM Figs E.1, E.2, App. E.1.2", claims=("N7",),
     about="Hidden layers 1 and 3 of one ReLU network of width 100, Kaiming; blob of {n} points in 100 dimensions in "
     "batches of 8, 16, 64, 256 (sizes ours). γ after a ReLU: {inits} networks of width 200, 768 points.",
