@@ -34,6 +34,10 @@ def test_data_is_read_only_and_does_not_follow_its_source() -> None:
     assert data.x[0, 0] != 99.0
     assert Data(data.x).hash == before
     assert source.flags.writeable
+    labelled = Data(np.zeros((4, 3)), np.array([0, 1, 0, 1]))
+    assert labelled.y is not None
+    with pytest.raises(ValueError, match="read-only"):
+        labelled.y[0] = 1
     with pytest.raises(ValueError, match="read-only"):
         data.x[0, 0] = 1.0
     assert (data.n, len(data), data.d, data.shape, data.flat().shape) == (4, 4, 3, (3,), (4, 3))

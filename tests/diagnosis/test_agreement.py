@@ -102,6 +102,14 @@ def test_a_small_sure_difference_is_close() -> None:
     assert not Expected(None, compared(9.0, 2.0)).trusted
 
 
+def test_a_remark_stands_in_brackets_after_the_comparison_or_not_at_all() -> None:
+    """What a mutant changed without a test failing: `if self.why`."""
+    p = fg.predict("dense(weight_var=2) > relu > dense(weight_var=2)", classes=2)
+    assert Expected(p, compared(2.0, 2.0), "a remark").words.endswith(" (a remark)")
+    assert "()" not in Expected(p, compared(2.0, 2.0)).words
+    assert "()" not in Expected(p, None).words
+
+
 TEXTS = [
     "dense(weight_var=2) > relu > dense",
     "30 x [dense(weight_var=2, width=12) > relu] > dense",

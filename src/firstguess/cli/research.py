@@ -153,7 +153,7 @@ def _show(table: Any, settings: list[str], json: bool) -> None:
     if same:
         say(f"the same in all rows: {', '.join(f'{name} {cells[name][0]}' for name in same)}")
     if left:
-        say(f"columns that have no room here, but with --json: {', '.join(left)}")
+        say(f"columns that do not fit here (--json has them): {', '.join(left)}")
     if table.num_rows > _ROWS:
         say(f"the first {_ROWS} of {spaced(table.num_rows)} rows: --json has all")
 

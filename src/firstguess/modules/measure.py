@@ -360,7 +360,7 @@ def _preference(guesses: EmpiricalGuesses) -> list[Finding]:
         Finding(
             FindingKind.CLASSES_DIFFER,
             f"class {first} gets {means[first]:.1%} on average over initializations, an even split is "
-            f"{1 / guesses.classes:.1%}: the head treats classes differently (a bias set by hand?), which theory does not",
+            f"{1 / guesses.classes:.1%}: the head treats classes differently (a bias set by hand?); theory does not",
         )
     ]
 
