@@ -109,8 +109,8 @@ def reproduce(
         raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
     changed = _changed(set_ or [])
     if changed and ledger is not None:
-        what = "the published settings, for the ledger"
-        raise InvalidInput(what, got="--set", where="--ledger", hint="without --set")
+        expected = "the published settings, for the ledger"
+        raise InvalidInput(expected, got="--set", where="--ledger", hint="without --set")
     for item in chosen:
         item.sizes(quick, changed)  # what is no size of it is said before anything runs
     _make(out)
