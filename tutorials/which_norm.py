@@ -124,7 +124,7 @@ def _():
 def _(f):
     after = next(mark for mark in f.remedies if mark.name.startswith("LayerNorm after"))
     mo.md(f"""
-    LayerNorm after the activation of 20 layers pays for γ = 0 with gradients that grow {after.gradients:.0f}-fold
+    LayerNorm after the activation of 20 layers has γ = 0, but gradients that grow {after.gradients:.0f}-fold
     going back, in mean square. A tuned slope of the activation reaches any γ from {f.reachable[0]:.0f} to
     {f.reachable[1]:.0f} at gradients that keep their size. What training says about it is in the
     [ledger](../claims.md):

@@ -149,7 +149,7 @@ def test_13_a_class_by_accident() -> None:
 
 
 def test_a_page_has_no_notes_on_the_work_that_nobody_asked_for() -> None:
-    """How fast members ran; and what was not asked, because labels are out of range, which the fault says."""
+    """How fast members ran; and what was not checked, because labels are out of range, which the fault says."""
     m = fg.measure(mlp(), X, inits=2)
     assert any("members run" in note for note in m.notes)
     assert "members run" not in str(m)

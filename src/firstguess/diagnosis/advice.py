@@ -146,7 +146,7 @@ class Trial:
     at: str = ""  # of which width changes are predicted, where the page has another prediction
     only: str = ""  # the one remedy that applies, where part of the model keeps its values
     remark: str = ""  # on what the prediction is of, where that is not all points: that of a change must be the same
-    descent: Descent | None = None  # for the steps until a bias is absorbed; None: not asked for, or not known
+    descent: Descent | None = None  # for the steps until a bias is absorbed; None: not requested, or not known
 
 
 @dataclass(frozen=True)

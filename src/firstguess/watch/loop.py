@@ -431,7 +431,7 @@ class Predictor:
         self._made: tuple[int, tuple[PredictedTraining | None, str]] | None = None
         self._why = ""
         if (optimizer is None and lr is None) or not seconds:
-            return  # not asked for: nothing is said of it
+            return  # not requested: nothing is said of it
         if isinstance(optimizer, str):
             if optimizer not in ("gd", "sgd", "adam"):
                 raise InvalidInput("optimizer 'gd', 'sgd', 'adam' or a torch.optim one", got=optimizer, where="Watch")
@@ -464,7 +464,7 @@ class Predictor:
             self._rates.append((step, float(rate)))
 
     def predict(self, looks: Sequence[Look], eyes: Eyes) -> tuple[PredictedTraining | None, str]:
-        """The prediction at the steps that were looked at; or None, and why, or nothing where it was not asked for."""
+        """The prediction at the steps that were looked at; or None, and why, or nothing where it was not requested."""
         if self._network is None:
             return None, self._why
         last = looks[-1].step

@@ -414,7 +414,7 @@ class LayerRecorder:
             self.surprises.add(name)
 
     def powers(self, spec: Spec, x: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor | None:
-        """Central sums of a layer's output; None where they are not asked for."""
+        """Central sums of a layer's output; None where they are not requested."""
         if spec.name not in self._shapes:
             return None
         x, keep = self.unpadded(x, keep)
@@ -452,7 +452,7 @@ class LayerRecorder:
         return np.array([(nothing if n in self._broken else layer).stats() for n, layer in self.layers.items()])
 
     def shapes(self) -> Array:
-        """(layers, 4) as in `ensemble/higher_moments.py`, or nothing where they were not asked for."""
+        """(layers, 4) as in `ensemble/higher_moments.py`, or nothing where they were not requested."""
         if self.order == 2:
             return np.empty(0)
         return np.array([_shape_of(None if n in self._broken else self._shapes.get(n)) for n in self.layers])
