@@ -210,7 +210,10 @@ def parquet(
     try:
         for row, content in _image_bytes(files, counts, image, rows):
             images.append(_decode(content, row))
-            _same_size(images, row)
+            first, new = (f"{one.shape[0]} × {one.shape[1]}" for one in (images[0], images[-1]))
+            if new != first:
+                hint = "resize them first, or give a DataLoader that does"
+                raise InvalidInput(f"images of one size ({first}, as the first)", got=new, where=row, hint=hint)
             if progress is not None and (len(images) % 1000 == 0 or len(images) == len(rows)):
                 progress(len(images), len(rows))
     except (pa.ArrowException, OSError) as error:
@@ -330,13 +333,6 @@ def _decode(content: Any, where: str) -> npt.NDArray[np.uint8]:
             raise
         expected = "an image that can be decoded"
         raise InvalidInput(expected, got=f"{type(error).__name__}: {error}", where=where, hint=_AGAIN) from error
-
-
-def _same_size(images: list[npt.NDArray[np.uint8]], where: str) -> None:
-    if images[-1].shape[:2] != images[0].shape[:2]:
-        expected = f"images of one size ({images[0].shape[0]} × {images[0].shape[1]}, as the first)"
-        hint = "resize them first, or give a DataLoader that does"
-        raise InvalidInput(expected, got=f"{images[-1].shape[0]} × {images[-1].shape[1]}", where=where, hint=hint)
 
 
 def _stack(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:

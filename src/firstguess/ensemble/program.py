@@ -195,7 +195,8 @@ def _instructions(place: Place, points: int | None, *, first: bool = False, fact
 def _weights(place: Place, weights: Weights, points: int | None, first: bool, factor: bool) -> Instr:
     direct = Instr("weights", place, weights, shape=weights.shape, bias=weights.bias_var > 0.0)
     units = weights.shape[0]
-    if points is None or not weights.gaussian_rows:
+    # Both exact reductions are about units that are independent Gaussian sums over all nodes.
+    if points is None or weights.product is not None or weights.init != "normal":
         return direct
     if first:  # its input is the data: the factor draws points × units numbers as well
         small = factor and weights.fan_in > points

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -203,11 +202,6 @@ def _pair(value: Any) -> tuple[int, int]:
 
 _TINY_ANGLE = 5e-4
 _ANGLE_X, _ANGLE_W = np.polynomial.legendre.leggauss(20)
-
-
-def activation_mean(phi: Activation, q: float) -> float:
-    """E φ(√q z) of the activation before its mean was subtracted."""
-    return replace(phi, centered=False).moments(0.0, q).mean
 
 
 @lru_cache(maxsize=16384)

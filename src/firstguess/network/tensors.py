@@ -73,11 +73,6 @@ class Weights:
     room: float = 0.0  # what the product allocates on its way, in copies of its input
     trained: bool = True
 
-    @property
-    def gaussian_rows(self) -> bool:
-        """Whether units are independent Gaussian sums over all nodes: then both exact reductions apply."""
-        return self.product is None and self.init == "normal"
-
 
 @dataclass(frozen=True)
 class Local:

@@ -113,13 +113,6 @@ def _along(backs: Sequence[Back], g: Array) -> Array:
 _ONE_LENGTH = ("sequences of one length, without padding",)
 
 
-def check_no_tokens(network: Network) -> None:
-    """Raise InvalidInput for a network of tokens whose sequences nobody described."""
-    if needs_tokens(network.layers):
-        hint = "inputs=fg.Tokens(length=128, coincidence=0.0075), or data=ids of shape (sequences, tokens)"
-        raise InvalidInput("sequences for a network of tokens", got="none", where="predict", hint=hint)
-
-
 def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, gradients: bool = True) -> Prediction:
     """γ = C/(S − C) of every layer at equal places, and of the output: theory.md (28).
 
@@ -198,7 +191,9 @@ def predict(
     network = as_network(network, classes)
     if isinstance(inputs, Tokens):
         return predict_tokens(network, inputs, points)
-    check_no_tokens(network)
+    if needs_tokens(network.layers):
+        hint = "inputs=fg.Tokens(length=128, coincidence=0.0075), or data=ids of shape (sequences, tokens)"
+        raise InvalidInput("sequences for a network of tokens", got="none", where="predict", hint=hint)
     inputs = inputs or Inputs()
     if not isinstance(inputs, Inputs):
         hint = "fg.Inputs(mean_square=0.3, variance=1.0)"

@@ -234,7 +234,7 @@ class BatchNorm(Layer):
         size, points = self.batch or place.batch, place.points
         images = place.before.images
         if size is None or (usual and points is not None and size >= points):
-            return OverData(_terms_of_channels if images else _terms, _by_terms)
+            return OverData(_terms_of_channels if images else _terms, lambda x, terms: x.sub_(terms[0]).mul_(terms[1]))
         self._check_last(size, points)
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
@@ -308,11 +308,6 @@ def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
     """What is subtracted and multiplied by, (inits, units, 1), from unit statistics (inits, units)."""
     scale = (variance + ops.RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
     return mean.to(x.dtype).unsqueeze(2), scale.to(x.dtype).unsqueeze(2)
-
-
-def _by_terms(x: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
-    shift, scale = terms
-    return x.sub_(shift).mul_(scale)
 
 
 @register

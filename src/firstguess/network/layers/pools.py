@@ -82,7 +82,8 @@ class MaxPool(UnitPool):
             before = before.at_scale(0.0)
         m = pooling.max_moments(phi, self.size, before.between, before.spread)
         if phi.centered:  # the constant that was subtracted each unit comes off their maximum
-            m = m._replace(mean=m.mean - pooling.activation_mean(phi, before.between + before.spread))
+            plain = replace(phi, centered=False).moments(0.0, before.between + before.spread)
+            m = m._replace(mean=m.mean - plain.mean)
             offset = 0.0
         if offset == 0.0:
             return Signal(*m, log_scale, distribution).rescaled()

@@ -220,16 +220,13 @@ def _entries(f: Frontier) -> list[theme.Entry]:
 
 def _title(f: Frontier) -> str:
     even = [m for m in f.remedies if m.gamma < 0.05 and not m.note]
-    costs = f"; even guesses cost gradients × {theme.number(min(even, key=_cost).gradients)}" if even else ""
+    cheapest = min((m.gradients for m in even), key=lambda g: abs(math.log(g)), default=1.0)
+    costs = f"; even guesses cost gradients × {theme.number(cheapest)}" if even else ""
     tuned = min((m for m in f.reached if _near_one(m)), key=lambda m: abs(math.log(m.gamma / 0.5)), default=None)
     if tuned is None:
         return f"γ {theme.number(f.here.gamma)} at {f.depth} hidden layers{costs}"
     kept = f"{tuned.name} has γ {theme.number(tuned.gamma)} at constant gradients"
     return f"{f.depth} hidden layers, γ {theme.number(f.here.gamma)}: {kept}{costs}"
-
-
-def _cost(m: FrontierPoint) -> float:
-    return abs(math.log(m.gradients))
 
 
 def _subtitle(f: Frontier) -> list[str]:

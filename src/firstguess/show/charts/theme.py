@@ -215,7 +215,7 @@ def key(entries: Sequence[Entry], *, stacked: bool = False, width: float = 700) 
     A layer that draws nothing: the other layers keep their colours, whatever they are made of.
     """
     names = [entry.name for entry in entries]
-    longest = max((text_width(name, 15) for name in names), default=0.0)
+    longest = max((0.52 * 15 * len(name) for name in names), default=0.0)  # letters are half as wide as they are high
     columns = 1 if stacked else max(1, min(len(names), int(width / (longest + 40))))
     legend = alt.Legend(
         title=None,
@@ -287,11 +287,6 @@ def colour(index: int) -> str:
 def dash(index: int) -> list[int]:
     """Dash of the series with this index."""
     return DASHES[index // len(PALETTE) % len(DASHES)]
-
-
-def text_width(text: str, size: float = 14) -> float:
-    """Pixels that a text of this size takes, about: letters are half as wide as they are high."""
-    return 0.52 * size * len(text)
 
 
 def wrapped(text: str, width: int, lines: int) -> list[str]:

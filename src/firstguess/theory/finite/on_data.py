@@ -292,12 +292,6 @@ def _table(found: Shifts, same: AgreementProbability) -> tuple[Array, Array]:
     return change, variance
 
 
-def _over_pairs(k: Array) -> float:
-    """The mean over distinct points."""
-    n = len(k)
-    return float(k.sum() - np.trace(k)) / (n * (n - 1))
-
-
 def positive(c: Array) -> tuple[Array, tuple[Array, float] | None]:
     """The same correlations and their factor; without one, without their negative directions, which are small."""
     try:
@@ -311,4 +305,5 @@ def positive(c: Array) -> tuple[Array, tuple[Array, float] | None]:
 
 def output_reading(output: Layer, covariance: Array) -> LayerReading:
     """What the mean covariances of the outputs say."""
-    return LayerReading.of(output, float(np.trace(covariance)) / len(covariance), _over_pairs(covariance))
+    n, trace = len(covariance), np.trace(covariance)
+    return LayerReading.of(output, float(trace) / n, float(covariance.sum() - trace) / (n * (n - 1)))

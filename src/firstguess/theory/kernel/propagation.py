@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,12 +209,8 @@ def read_pending(network: Network, pending: Pending, budget: Budget, started: fl
     with float_range():
         k, t = tiles.all_pairs(pending, budget)
     seconds = time.perf_counter() - started
-    return Kernel(k, t, tuple(pending.summaries), merged(pending.remarks), seconds, sampling_error(pending.remarks))
-
-
-def sampling_error(remarks: Iterable[str]) -> float:
-    """The largest standard error that sampled units, or heads, have left in a layer's covariances."""
-    return max((r.size for r in remarks if isinstance(r, Remark) and r.kind in ("nodes", "heads")), default=0.0)
+    sampled = (r.size for r in pending.remarks if isinstance(r, Remark) and r.kind in ("nodes", "heads"))
+    return Kernel(k, t, tuple(pending.summaries), merged(pending.remarks), seconds, max(sampled, default=0.0))
 
 
 def _check_memory(n: int, matrices: int, itemsize: int) -> None:

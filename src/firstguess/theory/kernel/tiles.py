@@ -220,8 +220,11 @@ def _by_images(pending: Pending, budget: Budget) -> tuple[Array, Array | None, A
     cuts = [slice(i, min(i + budget.images, n)) for i in range(0, n, budget.images)]
     for index, a in enumerate(cuts):
         for b in cuts[index:]:
-            if budget.alike and a == b and index:  # what it would give stands there already
-                _repeat(k, after, a)
+            if (
+                budget.alike and a == b and index
+            ):  # the first points' block once more: alike
+                rows = after.rows(a)
+                k[rows, rows] = k[: rows.stop - rows.start, : rows.stop - rows.start]
                 continue
             tile = Tile(*pending.source.block(a, b), before.rows(a), before.rows(b))
             totals = np.array([total for stage in stages for total in stage(tile)])
@@ -233,12 +236,6 @@ def _by_images(pending: Pending, budget: Budget) -> tuple[Array, Array | None, A
             sums += _off_diagonal(totals, pending.layers, a if a == b else None)
             budget.tick()
     return k, t, sums
-
-
-def _repeat(k: Array, grid: PositionGrid, points: slice) -> None:
-    """The first points' own block once more, for others of the same distribution."""
-    rows = grid.rows(points)
-    k[rows, rows] = k[: rows.stop - rows.start, : rows.stop - rows.start]
 
 
 def _off_diagonal(totals: Array, layers: Sequence[Mapped], on_diagonal: slice | None) -> Array:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Function
 from firstguess.network.activations.record import Activation
@@ -27,23 +29,8 @@ from firstguess.network.layers import Activate, Dense, Residual
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.walk import changed, every
 
-_PROBES = (
-    1.0,
-    2.0,
-    3.0,
-    4.0,
-    5.0,
-    6.0,
-    7.0,
-    8.0,
-    9.0,
-    11.0,
-    15.0,
-    20.0,
-    28.0,
-    40.0,
-    80.0,
-)  # |log q| at which an own function is tried
+# |log q| at which an own function is tried
+_PROBES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 11.0, 15.0, 20.0, 28.0, 40.0, 80.0)
 
 
 @dataclass(frozen=True)
@@ -246,7 +233,7 @@ class Stage:
             kept, branch = stream
             f = signal_after(branch.branch, before).times(branch.scale)
             log_f = f.log_q
-            log_next = _log_add(math.log(kept) + log_q if kept > 0.0 else -math.inf, log_f)
+            log_next = float(np.logaddexp(math.log(kept) + log_q if kept > 0.0 else -math.inf, log_f))
             return StageResult(log_next, kept, math.exp(min(log_f - log_q, 700.0)), f.one_minus_c / before.one_minus_c)
         after = signal_after(layers, before)
         return StageResult(after.log_q, 0.0, math.exp(after.log_q - log_q), after.one_minus_c / before.one_minus_c)
@@ -322,8 +309,3 @@ def _stream(layers: tuple[Layer, ...]) -> tuple[float, Residual] | None:
     factors = [layer.multiplier for layer in layers[0].shortcut]
     known = [factor for factor in factors if factor is not None]
     return (math.prod(factor * factor for factor in known), layers[0]) if len(known) == len(factors) else None
-
-
-def _log_add(a: float, b: float) -> float:
-    high, low = max(a, b), min(a, b)
-    return high + math.log1p(math.exp(low - high)) if high > -math.inf else high

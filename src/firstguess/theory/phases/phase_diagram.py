@@ -115,7 +115,7 @@ def phase_diagram(
     if inside.any() and jumps:
         chi[inside] = math.inf
     elif inside.any():
-        slope, error_r = _slope_table(block, float(log_q[inside].min()), float(log_q[inside].max()))
+        slope, error_r = _table(block.slope, float(log_q[inside].min()), float(log_q[inside].max()), 1e-9, start=24)
         chi[inside] = slope(log_q[inside])
         error = max(error, error_r)
     chi *= w
@@ -235,10 +235,6 @@ def _table(
             break
         n *= 2
     return series, error
-
-
-def _slope_table(block: RepeatedBlock, low: float, high: float) -> tuple[Callable[[Array], Array], float]:
-    return _table(block.slope, low, high, 1e-9, start=24)
 
 
 def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array, low: float, high: float) -> Array:

@@ -119,13 +119,7 @@ def _overlap(gamma: float) -> tuple[float, float]:
     return 1.0 / (1.0 + 1.0 / gamma), 1.0 / (1.0 + gamma)
 
 
-# --- predicted distributions
-# ---------------------------------------------------------------------------------------------------
-
-
-def predicted_kth(shares: ClassShares, gamma: float, k: int) -> OverInits:
-    """The k-th largest share, of drift ratio γ."""
-    return _predicted(shares, gamma, lambda rows: kth_values(rows, k), average_kth(shares.classes, k, gamma), 0.0)
+# -- Predicted distributions ------------------------------------------------------------------------------------------
 
 
 def predicted_entropy(shares: ClassShares, gamma: float) -> OverInits:
@@ -222,7 +216,8 @@ class Guesses(ClassShares):
         """The error, for finite n that of the n = ∞ distribution that is mixed."""
         if self._atoms():
             return np.zeros_like(at)
-        return self._curve().error_at(cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0))))
+        curve = self._curve()
+        return np.interp(special.ndtri(np.clip(at, 0.0, 1.0)), curve.x, curve.error)
 
     @property
     def error(self) -> float:
@@ -311,7 +306,8 @@ class Guesses(ClassShares):
         >>> print(Guesses(1.0, classes=10).kth_largest(2))
         0.2141 on average, 0.102 to 0.332 in 90 % of the initializations
         """
-        return predicted_kth(self, self.gamma, check_rank(k, self.classes))
+        k, gamma = check_rank(k, self.classes), self.gamma
+        return _predicted(self, gamma, lambda rows: kth_values(rows, k), average_kth(self.classes, k, gamma), 0.0)
 
     def entropy(self) -> OverInits:
         """−Σ G ln G in nats over initializations: ln M if all classes get the same, 0 if one gets all.

@@ -91,10 +91,6 @@ class ShareCurve:
         x = np.where(w < self.w[0], self.x[0] + (w - self.w[0]) / self.slope[0], x)
         return np.where(w > self.w[-1], self.x[-1] + (w - self.w[-1]) / self.slope[-1], x)
 
-    def error_at(self, x: FloatArray) -> FloatArray:
-        """Standard error of the cdf."""
-        return np.interp(x, self.x, self.error)
-
 
 def binomial(points: int, p: float) -> FloatArray:
     """Binomial(n, p) probabilities of 0..n, 0 < p < 1."""
