@@ -155,9 +155,7 @@ class Gradients(StoredRecord, Shown):
     @property
     def contrast(self) -> float:
         """log10 of the favoured class's mean square over the others' at the output: how unequal the first step is."""
-        if not self.layers:
-            return math.nan
-        return self.layers[-1].favoured.value - self.layers[-1].others.value
+        return math.nan if not self.layers else self.layers[-1].favoured.value - self.layers[-1].others.value
 
     @property
     def followed(self) -> tuple[GradientLayer, ...]:

@@ -186,9 +186,7 @@ def moments_of(data: NDArray[np.float32]) -> Inputs | None:
     flat = data.reshape(len(data), -1)
     mean = flat.mean(0, dtype=np.float64)
     variance = float(flat.var(0, dtype=np.float64).mean()) * len(flat) / (len(flat) - 1)
-    if variance == 0.0:
-        return None
-    return Inputs(float(np.mean(mean**2)), variance, float(mean.mean()))
+    return None if variance == 0.0 else Inputs(float(np.mean(mean**2)), variance, float(mean.mean()))
 
 
 def build(

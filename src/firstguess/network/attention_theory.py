@@ -262,9 +262,7 @@ def _summed(x: Array, causal: bool, sides: tuple[Array, Array] | None) -> Array:
     """Sum over both windows of every two tokens."""
     if sides is not None:  # by products: differences of cumulative sums would lose small weights
         return sides[0] @ x @ sides[1]
-    if not causal:
-        return x.sum(axis=(1, 2), keepdims=True)
-    return x.cumsum(axis=1).cumsum(axis=2)
+    return x.sum(axis=(1, 2), keepdims=True) if not causal else x.cumsum(axis=1).cumsum(axis=2)
 
 
 class SampledAttention(NamedTuple):

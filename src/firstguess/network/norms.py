@@ -531,6 +531,4 @@ def gradient_of(nodes: int, log_variance: float) -> float:
     """
     if nodes == 2:
         return 0.0
-    if nodes == 3:
-        return math.inf
-    return (nodes - 2) / (nodes - 3) * math.exp(min(-log_variance, 700.0))
+    return math.inf if nodes == 3 else (nodes - 2) / (nodes - 3) * math.exp(min(-log_variance, 700.0))

@@ -118,9 +118,7 @@ class Points:
 
     def forgetting(self, why: str) -> Points:
         """The same where the covariance before the last activation is not at hand any more."""
-        if self.before is None:
-            return self
-        return replace(self, before=None, phi=None, what=f"{self.what} {why}")
+        return self if self.before is None else replace(self, before=None, phi=None, what=f"{self.what} {why}")
 
 
 class Tile:

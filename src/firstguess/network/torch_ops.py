@@ -56,9 +56,7 @@ def over_units(images: bool, groups: int, *, center: bool, eps: float, divide: b
         standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center, eps=eps, divide=divide)
         return x
 
-    if images:
-        return Local(of_images)
-    return Local(of_vectors)
+    return Local(of_images) if images else Local(of_vectors)
 
 
 # Modules that torch has none of, for one member of an ensemble. Loads torch: layers import it where they are built.

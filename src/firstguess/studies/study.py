@@ -183,9 +183,7 @@ def equal(given: Any) -> Any:
         return int(given) if given.is_integer() and abs(given) < 2.0**53 else given
     if type(given) is dict:
         return {name: equal(value) for name, value in cast("dict[Any, Any]", given).items()}
-    if type(given) in (list, tuple):
-        return type(given)(equal(value) for value in given)
-    return given
+    return type(given)(equal(value) for value in given) if type(given) in (list, tuple) else given
 
 
 def digest(given: Any) -> str:

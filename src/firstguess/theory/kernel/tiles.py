@@ -220,9 +220,7 @@ def _by_images(pending: Pending, budget: Budget) -> tuple[Array, Array | None, A
     cuts = [slice(i, min(i + budget.images, n)) for i in range(0, n, budget.images)]
     for index, a in enumerate(cuts):
         for b in cuts[index:]:
-            if (
-                budget.alike and a == b and index
-            ):  # the first points' block once more: alike
+            if budget.alike and a == b and index:  # the first points' block once more: alike
                 rows = after.rows(a)
                 k[rows, rows] = k[: rows.stop - rows.start, : rows.stop - rows.start]
                 continue

@@ -41,9 +41,7 @@ class Schedule:
     ramp: int = 0
 
     def __call__(self, step: int) -> float:
-        if step < self.ramp:
-            return self._after(0) * (step + 1) / self.ramp
-        return self._after(step - self.ramp)
+        return self._after(0) * (step + 1) / self.ramp if step < self.ramp else self._after(step - self.ramp)
 
     def _after(self, step: int) -> float:
         if self.shape == "constant":
