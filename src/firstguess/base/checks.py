@@ -274,7 +274,6 @@ def is_module(what: object) -> bool:
     return any(base.__module__ == "torch.nn.modules.module" for base in kind.__mro__)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Where float64 ends: one clear refusal instead of an OverflowError, a warning or a NaN.
 
 

@@ -106,7 +106,6 @@ def place(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Results in a folder, a small file each, by their keys.
 
 

@@ -336,7 +336,6 @@ def evaluate(fn: Function, u: Array) -> Array:
     return f
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Correlations through functions with a kink at 0: the arc-cosine formula.
 
 
@@ -374,7 +373,6 @@ def correlated_leaky(left: float, right: float, c: Array) -> Array:
     return c
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Nodes divided by their own root mean square over the data: exact expectations over a Gaussian y.
 #
 # With C = Σ λ_i v_i v_iᵀ, y = Σ √λ_i z_i v_i, and 1/yᵀy = ∫ e^{−t·yᵀy} dt, an expectation over y becomes one over t:

@@ -72,7 +72,6 @@ def positive(k: Array) -> bool:
     return True
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Layers that act on correlations alone, taken together: one series instead of a map a layer.
 #
 # Weights without biases, piecewise linear activations, and norms over nodes turn the correlation c of two points into a

@@ -123,7 +123,6 @@ class StoredRecord(Record):
         return from_dict(cls, data)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Results that draw themselves. What shows results stands above them, so it is looked up by name, when it is needed.
 
 

@@ -295,7 +295,6 @@ def equal_means_test(fractions: FloatArray) -> tuple[float, float]:
     return t, float(special.chdtrc(classes - 1, (classes - 1) * t))
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Whether two samples are of one distribution: by permutations, over many columns at once.
 
 _BLOCK = 1 << 22  # numbers looked at together: 32 MB
@@ -356,7 +355,6 @@ def _largest(
     return np.stack([z[:, i:j].max(axis=1) for i, j in pairwise(edges.tolist())], axis=1)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Points whose largest logit several classes share: one of these gets the point, at random; such points are counted.
 # The one rule of all readings: sharing a point between classes, or giving it to the first, would make a network that
 # guesses nothing (a zero head) look even, or all of one class.

@@ -323,7 +323,6 @@ def _repeat_at(words: list[str], i: int) -> tuple[int, int]:
     return 1, 1
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Shares and changes as every page writes them: "78 %", "+1.5 %", "× 3.2".
 
 _SURELY = 1e-5  # a rest below this is said in words

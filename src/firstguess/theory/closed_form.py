@@ -27,7 +27,6 @@ from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.tokens import prototype_kernel
 
-# --------------------------------------------------------------------------------------------------------------
 # Gradients by layer of networks of tokens: back along the stream, on one prototype sequence.
 #
 # G_st = Σ_nodes ∂L/∂x_s ∂L/∂x_t goes back through layers as the tangent kernel of frozen weights goes forth, entry by
@@ -107,7 +106,6 @@ def _along(backs: Sequence[Back], g: Array) -> Array:
     return g
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The closed form of token networks: two prototype sequences through the fold of the kernel reading (theory.md §9).
 
 _ONE_LENGTH = ("sequences of one length, without padding",)

@@ -46,7 +46,6 @@ from firstguess.theory.tokens import TokenStream, token_covariances
 # Units of all tokens, and how much of its own vector each holds.
 Features: TypeAlias = Callable[[np.random.Generator], tuple[NDArray[np.float32], NDArray[np.float32]]]
 
-# --------------------------------------------------------------------------------------------------------------
 # Language-model heads: how often an untrained model with a tied head guesses the token that it was given.
 
 _STEP, _REACH = 1.0 / 64.0, 12.0

@@ -216,7 +216,6 @@ def _distinct(x: np.ndarray) -> int:
     return len({blake2b(row, digest_size=16).digest() for row in rows})
 
 
-# --------------------------------------------------------------------------------------------------------------
 # From which width on the infinite theory is right.
 
 _START, _WIDEST = 32, 10**7

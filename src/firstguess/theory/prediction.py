@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from firstguess.theory.training.curves import Absorption
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The words for how uneven guesses are: even, leaning, biased, deeply biased; by γ, or by the guesses themselves.
 
 Word = Literal["even", "leaning", "biased", "deeply biased"]
@@ -159,7 +158,6 @@ def gamma_of_share(share: float, classes: int, points: int | None = None) -> flo
     return math.exp(cast(float, brentq(excess, low, high, xtol=1e-4)))
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Growth of gradients along a residual stream, from the factors of its layers.
 
 
@@ -444,7 +442,6 @@ class Prediction(StoredRecord, Shown):
         return "\n".join(lines)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The record of what finite width and dimension changed in a prediction.
 
 

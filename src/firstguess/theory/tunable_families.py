@@ -26,7 +26,6 @@ from firstguess.network.layers import Activate, Scale, Shift
 from firstguess.network.network import Network
 from firstguess.network.walk import changed, every, needs_tokens
 
-# --------------------------------------------------------------------------------------------------------------
 # ψ(x) = g·(φ(ax + b) + d) of a standard normal x: averages, and the b, d, g that keep q = 1, theory.md (35).
 
 _SCALES = np.geomspace(1e-3, 30.0, 46)  # a that are looked at; between two of them b moves on by little

@@ -121,7 +121,6 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
     return [*lines, *([f"Network: {network}"] if network else [])]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The measured distribution of class shares, the predicted one over it: of one of two classes, or of the largest.
 
 _WIDTH, _HEIGHT = 760, 340
@@ -178,7 +177,6 @@ def _law_subtitle(
     return [text]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The distribution of class shares that were counted or drawn.
 
 
@@ -193,7 +191,6 @@ def sampled_law_chart(guesses: EmpiricalGuesses, *, title: str | None = None) ->
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Prediction against measurement: the distribution of class shares, and γ by layer with error bars.
 
 
@@ -238,7 +235,6 @@ def _measured_subtitle(prediction: Prediction, measurement: Measurement, *, room
     ]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Class shares as a strip: one column an initialization, divided as that network divides the data.
 
 _STRIP_WIDTH, _STRIP_HEIGHT = 760, 320
@@ -374,7 +370,6 @@ def prediction_chart(prediction: Prediction, *, title: str | None = None) -> the
     return guesses_chart(prediction, title=title)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What several of these are made of: a histogram with curves over it, γ by layer with intervals.
 
 

@@ -157,7 +157,6 @@ def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
     ]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What each change does: the share of the largest class and the drift ratio, before and after.
 
 _ADVICE_WIDTH, _ROW = 300, 58
@@ -284,7 +283,6 @@ def _advice_subtitle(shown: Sequence[Advice], total: int) -> list[str]:
     return [f"{words}, before and after each change.{left}"]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Gradients by layer, or along the stream: of all points, of the favoured class, of the others.
 
 _GRADIENTS_WIDTH, _GRADIENTS_HEIGHT = 760, 340

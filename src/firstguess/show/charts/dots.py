@@ -113,7 +113,6 @@ def _layers(dots: Sequence[Dot], name: str, names: list[str], x: Mapping[str, al
     return [bars.encode(x=x["low"], x2="high:Q", y=y), points.encode(x=x["value"], y=y, tooltip=tooltip)]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Shares of the guesses by class, or before and after a repair, as results of single models have them.
 
 _CLASSES = 12  # rows: the largest of more
@@ -172,7 +171,6 @@ def _percent(dots: Sequence[Dot], title: str, subtitle: Sequence[str]) -> theme.
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The drift ratio γ₀ that data bring, as they are and after each standardization.
 
 
@@ -190,7 +188,6 @@ def data_bias_chart(bias: DataBias, *, title: str | None = None) -> theme.Chart:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What finite width adds to the spread of a class's share.
 
 
@@ -210,7 +207,6 @@ def finite_size_chart(size: FiniteSize, *, title: str | None = None) -> theme.Ch
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Prediction against what was seen, as a result has it: differences in standard errors, and curves over training.
 
 _MOST = 24  # rows: of a deep network the layers that differ most

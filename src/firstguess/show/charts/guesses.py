@@ -270,7 +270,6 @@ def _points(points: int | None) -> str:
     return "infinitely many data points" if points is None else f"{theme.spaced(points)} data points"
 
 
-# --------------------------------------------------------------------------------------------------------------
 # How many tokens a language model guesses, and why so few.
 
 

@@ -238,7 +238,6 @@ def _entries(series: Sequence[Series], labels: list[str]) -> list[Entry]:
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Panels of histograms, with the predicted probability of every bin drawn over them.
 
 _PANELS_WIDTH, _PANELS_HEIGHT = 250, 170

@@ -275,7 +275,6 @@ def _gap(logits: Logits) -> float:
     return logits.gaussian_share - float(logits.shares[logits.favoured])
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The film of training in the plane of logits: the cloud moves to the boundary (bias goes), then turns (signal).
 
 _SIZE = 190

@@ -150,7 +150,6 @@ def _subtitle(named: Mapping[str, Followed]) -> list[str]:
     return lines
 
 
-# --------------------------------------------------------------------------------------------------------------
 # How long the bias lasts, by depth: families of networks (phases, norms), in closed form and by the kernel.
 
 _ABSORPTION_WIDTH, _ABSORPTION_HEIGHT = 620, 420
@@ -257,7 +256,6 @@ def _absorption_subtitle(found: Absorption, seen: Times) -> list[str]:
     return [what + ("; points are predicted from kernels of data" if seen else "") + "; steps on a logarithmic scale"]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The modes of the tangent kernel: how fast the bias relaxes, and how fast the labels are learned.
 
 _MODES_WIDTH, _MODES_HEIGHT = 720, 420

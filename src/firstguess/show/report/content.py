@@ -330,7 +330,6 @@ def _provenance(d: Diagnosis) -> list[list[str]]:
     return [*rows, ["time", f"{d.seconds:.1f} s"]] if d.seconds > 0 else rows
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Terms of the page, each in one sentence; the page has those that it uses.
 
 

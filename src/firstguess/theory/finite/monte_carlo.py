@@ -26,7 +26,6 @@ from firstguess.network.walk import every, no_output, through
 from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
 from firstguess.theory.shares.many_classes import PairMoments, pair_moments
 
-# --------------------------------------------------------------------------------------------------------------
 # Where the sampled points come from: inputs that are described, or points of data.
 
 

@@ -31,7 +31,6 @@ from firstguess.theory.prediction import FiniteSize, missing
 from firstguess.theory.shares.argmax_sampling import factor
 from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
 
-# --------------------------------------------------------------------------------------------------------------
 # The kernel reading at finite width where no expansion holds: samples of the data in networks of real width.
 #
 # For every pair of data points the infinite theory has an overlap. Pairs of the samples say how far the chance of one

@@ -290,7 +290,6 @@ class _Tally:
         ]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Residual sums that are not Gaussian, in the kernel reading: relu(relu(u) + f), as in most ResNets, by sampled nodes.
 #
 # A covariance does not say what an activation makes of φ(u) + v. But units do: u ~ N(0, K) is drawn, sent through the

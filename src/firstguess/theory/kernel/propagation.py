@@ -109,7 +109,6 @@ class Folding:
         return Done(*tiles.all_pairs(pending, self.budget), pending.last, tuple(pending.remarks))
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The second reading: the covariance of all pairs of data points through the layers, for *your* data at infinite width.
 #
 # In the wide limit the outputs over a fixed data set are jointly Gaussian over initializations, M independent vectors

@@ -318,7 +318,6 @@ def _chained(layers: Sequence[Mapped], series: Chain) -> Stage:
     return stage
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Which layers ahead go together, by sampled units: decided by what they are, before any covariance is looked at.
 
 

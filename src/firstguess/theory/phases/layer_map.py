@@ -183,7 +183,6 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
     return RepeatedBlock(layers)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Phases of blocks that have no map above: BatchNorm, and residual blocks with weights of their own.
 #
 # A stage is what a deep network repeats, with (σw², σb²) in all its weights: a block with the dense layer after it,

@@ -21,7 +21,6 @@ from firstguess.theory.shares.base import (
     at_steps,
 )
 
-# --------------------------------------------------------------------------------------------------------------
 # Intervals of E max_c G_c and of the standard deviation of G over initializations, calibrated by the distribution of G.
 #
 # Fractions crowd at the ends of [0, 1], so the bootstrap fails where it matters: of 20 members of a deeply biased

@@ -20,7 +20,6 @@ from firstguess.theory.shares.base import ClassShares, OverInits, check_rank, en
 from firstguess.theory.shares.counts import MANY, CountDistribution, Counts, pmf_of
 from firstguess.theory.shares.gaussian_argmax import FloatArray, ShareCurve, log_ndtr, ndtr, phi
 
-# --------------------------------------------------------------------------------------------------------------
 # The k-th largest share and the entropy of the guesses, over initializations: theory.md (8), IGB App. H.
 #
 # A class's share grows with its center, so the class whose center is k-th has the k-th largest share, and its mean

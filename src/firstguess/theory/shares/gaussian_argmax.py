@@ -20,7 +20,6 @@ from scipy import special
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import interpolate
 
-# --------------------------------------------------------------------------------------------------------------
 # A distribution of fractions as a curve, and the distribution of counts that it makes of n data points: theory.md (6)
 # and (7).
 
@@ -307,7 +306,6 @@ def fractions(centers: FloatArray, gamma: float) -> FloatArray:
 
 
 # -- The distribution of one fraction, conditional on the rivals
-# ----------------------------------------------------------
 
 
 def _rivals(classes: int, replicate: int, points: int) -> FloatArray:

@@ -20,7 +20,6 @@ from firstguess.base.gaussian import Array
 from firstguess.base.statistics import guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
 
-# --------------------------------------------------------------------------------------------------------------
 # How the overlaps of pairs of points hang together within a network: what the distribution of many classes needs.
 #
 # The last hidden layer of a point is μ + g_a, with μ what all points have in common (|μ|² = e, the mean overlap) and

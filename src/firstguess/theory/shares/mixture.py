@@ -25,7 +25,6 @@ from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.shares.many_classes import PairMoments
 
-# --------------------------------------------------------------------------------------------------------------
 # A distribution of class shares that is known by draws: shares of infinitely many points, in many networks.
 
 _BINS = 400  # groups of shares that are alike, for the distribution of a count
@@ -299,7 +298,6 @@ class MixedGuesses(ClassShares):
         )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The distribution of the shares at finite width, from how often two points get the same class and how networks differ.
 
 _NETWORKS = 7  # Gauss-Hermite nodes over networks

@@ -28,7 +28,6 @@ from firstguess.theory.kernel.propagation import propagate
 from firstguess.theory.kernel.tiles import Budget, Pending, Stored, all_pairs
 from firstguess.theory.training.curves import Absorption
 
-# --------------------------------------------------------------------------------------------------------------
 # How long the bias of M classes lasts, in closed form: the mean logits of the classes over time (theory.md (16)).
 #
 # Logits of i.i.d. inputs are f_c = m_c + s·z_c, z ~ N(0, 1) over the data, s² = q − q_ab, and m ~ N(0, q_ab) over

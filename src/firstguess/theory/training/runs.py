@@ -26,7 +26,6 @@ from firstguess.theory.training.curves import CurveRecorder, Curves, Followed
 from firstguess.theory.training.flow import DescentTask, Values, descend
 from firstguess.theory.training.problem import Modes, Problem, modes_of
 
-# --------------------------------------------------------------------------------------------------------------
 # What a prediction of training says: curves over steps, and the numbers that explain them (theory.md (12)-(19)).
 
 
@@ -341,7 +340,6 @@ def _record(recorder: CurveRecorder, index: int, task: DescentTask, z: Values, s
     return shares
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The modes of the tangent kernel over a data set, and where bias and labels are among them (theory.md (15)).
 
 

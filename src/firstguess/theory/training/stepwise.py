@@ -20,7 +20,6 @@ from firstguess.theory.training.flow import DescentTask, State, Values
 from firstguess.theory.training.problem import kernel_of
 from firstguess.theory.training.schedules import Rate
 
-# --------------------------------------------------------------------------------------------------------------
 # Mini-batches: epochs of the data in a random order, redrawn each time; their last batch may be smaller.
 
 
@@ -176,7 +175,6 @@ def _scale(task: DescentTask, part: LayerPart, v: Values) -> Values:
     return np.broadcast_to(found, v.shape)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Adam in the wide limit, on a sample of weights: what (18) of theory.md averages, weight by weight.
 #
 # Lazy training is linear in the weights, f = f(0) + J·(w − w(0)), whatever steps w takes. Adam's step of a weight is
@@ -306,7 +304,6 @@ class _Group:
         self._moved -= pace * inverse
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The tangent kernel, layer by layer: Adam has another step for each (theory.md (18)).
 
 
