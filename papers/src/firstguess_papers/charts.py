@@ -171,11 +171,6 @@ def beyond_flips(m: fg.Measurement) -> Number:
     return largest(m) - Number(fg.Guesses(0.0, m.classes, m.points).expected_max())
 
 
-def line(name: str, number: Number, **more: Any) -> dict[str, Any]:
-    """One line of a table: a value with its error."""
-    return {"name": name, **more, "value": number}
-
-
 def layer_lines(
     found: Mapping[Any, Sequence[Number]], names: Sequence[str], theory: Mapping[Any, Any] | None = None
 ) -> list[dict[str, Any]]:
@@ -213,15 +208,10 @@ AXES = {  # names of columns, as an axis has them
 }
 
 
-def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> fg.figures.Series:
-    """Points with error bars."""
-
-    return fg.figures.Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
-
-
 def points(label: str, numbers: Mapping[Any, Number]) -> fg.figures.Series:
     """Points with error bars, by their x."""
-    return measured(label, [*numbers], [*numbers.values()])
+    values, errors = zip(*numbers.values(), strict=True) if numbers else ((), ())
+    return fg.figures.Series(label, [*numbers], values, errors, "points")
 
 
 def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> fg.figures.Series:
@@ -253,15 +243,13 @@ def _number(row: Mapping[str, Any], y: str) -> Number:
     """A value with its error, from one column or two."""
     if isinstance(row[y], Number):
         return row[y]
-    error = row.get(f"{y}_error", row.get("error", 0.0))
-    return Number(row[y], error)
+    return Number(row[y], row.get(f"{y}_error", row.get("error", 0.0)))
 
 
 def panels_of(rows: Rows, panel: str) -> dict[str, Rows]:
     """Lines by the value of a column."""
-    return {
-        str(name): [row for row in rows if row[panel] == name] for name in dict.fromkeys(row[panel] for row in rows)
-    }
+    names = dict.fromkeys(row[panel] for row in rows)
+    return {str(name): [row for row in rows if row[panel] == name] for name in names}
 
 
 def lines(
@@ -284,9 +272,8 @@ def lines(
     from firstguess import figures
 
     parts = panels_of(rows, panel) if panel else {"": rows}
-    drawn = {
-        name: [*series(own, x, y, by=by, theory=theory), *(also or {}).get(name, ())] for name, own in parts.items()
-    }
+    more = also or {}
+    drawn = {name: [*series(own, x, y, by=by, theory=theory), *more.get(name, ())] for name, own in parts.items()}
     usual: dict[str, Any] = {"x_title": AXES.get(x, x), "y_title": AXES.get(y, y), "dodge": True}
     usual |= {"columns": 2, "width": 400} if len(parts) in (2, 4) else {} if len(parts) > 2 else {"width": 640}
     if x in ("depth", "layer") and "x_scale" not in look:
@@ -311,9 +298,8 @@ def dots(
             drawn[name].append(Dot(str(one[row]), str(one[by]) if by else "measured", *_number(one, y)))
             if one.get(theory) is not None:
                 drawn[name].append(Dot(str(one[row]), "closed form", one[theory]))
-    usual: dict[str, Any] = {"x_title": AXES.get(y, y)} | (
-        {"columns": 2, "width": 380} if len(parts) > 1 else {"width": 560}
-    )
+    size = {"columns": 2, "width": 380} if len(parts) > 1 else {"width": 560}
+    usual: dict[str, Any] = {"x_title": AXES.get(y, y), **size}
     return dots_chart(drawn, title=title, subtitle=[subtitle, DOTS], **(usual | look))
 
 
@@ -332,6 +318,11 @@ class Line:
     predicted: Curve | None = None
     dashed: bool = False
 
+    @property
+    def curves(self) -> list[Curve]:
+        """Those that there are."""
+        return [curve for curve in (self.trained, self.predicted) if curve is not None]
+
 
 def lines_of(
     what: str, arms: Mapping[str, Arm], predictions: Mapping[str, Arm] | None = None, *, dashed: bool = False
@@ -340,28 +331,17 @@ def lines_of(
 
     Labels of both mappings are those of the key; arms may be trained (bands) or not there at all (prediction only).
     """
-    known = predictions or {}
-    names = list(dict.fromkeys([*arms, *known]))
-    return [
-        Line(
-            name,
-            arms[name].curve(what) if name in arms else None,
-            known[name].curve(what) if name in known else None,
-            dashed,
-        )
-        for name in names
-    ]
+    both = (arms, predictions or {})
+    names = dict.fromkeys(name for of in both for name in of)
+    return [Line(name, *(of[name].curve(what) if name in of else None for of in both), dashed) for name in names]
 
 
 def by_class(
     arms: Mapping[str, Arm], predictions: Mapping[str, Arm] | None = None, *, test: bool = False
 ) -> list[Line]:
     """Accuracy on the class favoured at the start and, dashed, on the others."""
-    held = "test " if test else ""
-    return [
-        *lines_of(f"{held}favoured", arms, predictions),
-        *lines_of(f"{held}others", arms, predictions, dashed=True),
-    ]
+    both = (("test " * test + what, what == "others") for what in ("favoured", "others"))
+    return [line for what, dashed in both for line in lines_of(what, arms, predictions, dashed=dashed)]
 
 
 CURVES = {  # names of curves, as a panel's heading has them
@@ -391,8 +371,7 @@ def rows_chart(rows: ArmRows, curves: Sequence[str], *, floor: float | None = 0.
 
 
 def _top(lines: Sequence[Line]) -> float:
-    curves = [curve for line in lines for curve in (line.trained, line.predicted) if curve is not None]
-    most = max(float(np.nanmax(curve.mean + 2 * np.nan_to_num(curve.se))) for curve in curves)
+    most = max(float(np.nanmax(c.mean + 2 * np.nan_to_num(c.se))) for line in lines for c in line.curves)
     return min(1.0, math.ceil(10 * most) / 10)
 
 
@@ -419,8 +398,7 @@ def arms_chart(
     if not everything:
         raise InvalidInput("at least one line", got="none", where="arms_chart")
     labels = list(dict.fromkeys(line.label for line in everything))
-    curves = [c for line in everything for c in (line.trained, line.predicted) if c is not None]
-    x = library.theme.steps_axis(np.array([0, max(int(c.steps[-1]) for c in curves)]))
+    x = library.theme.steps_axis(np.array([0, max(int(c.steps[-1]) for line in everything for c in line.curves)]))
     charts: list[Any] = []
     for name, lines in panels.items():
         share = name not in plain
@@ -445,18 +423,14 @@ def arms_chart(
 
 
 def _words(lines: Sequence[Line]) -> str:
-    parts: list[str] = []
-    if any(line.trained is not None for line in lines):
-        parts.append("Lines with bands: trained networks, mean ± 2 s.e.")
-    if any(line.predicted is not None for line in lines):
-        parts.append("Dots: predicted by the tangent kernel, no free parameter.")
-    return " ".join(parts)
+    said = {"trained": "Lines with bands: trained networks, mean ± 2 s.e.",
+            "predicted": "Dots: predicted by the tangent kernel, no free parameter."}  # fmt: skip
+    return " ".join(text for what, text in said.items() if any(getattr(line, what) is not None for line in lines))
 
 
 def _room(lines: Sequence[Line]) -> tuple[float, float]:
-    values = [c.mean for line in lines for c in (line.trained, line.predicted) if c is not None]
-    top = float(np.nanmax(np.concatenate(values)))
-    low = float(np.nanmin(np.concatenate(values)))
+    values = np.concatenate([curve.mean for line in lines for curve in line.curves])
+    top, low = float(np.nanmax(values)), float(np.nanmin(values))
     return (0.0 if low >= 0 else 1.05 * low), 1.05 * (top or 1.0)
 
 
@@ -477,13 +451,10 @@ def _drawn(curve: Curve, line: Line, colour: str, x: alt.X, ys: tuple[alt.Y, alt
         band = base.mark_area(opacity=0.22, color=colour, clip=True).encode(y=low, y2="high:Q")
         dash: Any = _OTHERS if line.dashed else [1, 0]
         return [band, base.mark_line(color=colour, strokeWidth=2, strokeDash=dash, clip=True)]
+    # darker, of the same hue: dots stand out on a band of their own colour
+    darker = "#" + "".join(f"{int(0.62 * int(colour[k : k + 2], 16)):02X}" for k in (1, 3, 5))
     dots: Any = {"strokeDash": _DOTS, "strokeCap": "round", "strokeWidth": 3.2}
-    return [base.mark_line(color=_darker(colour), clip=True, **dots)]
-
-
-def _darker(colour: str) -> str:
-    """Of the same hue: dots stand out on a band of their own colour."""
-    return "#" + "".join(f"{int(0.62 * int(colour[k : k + 2], 16)):02X}" for k in (1, 3, 5))
+    return [base.mark_line(color=darker, clip=True, **dots)]
 
 
 def _key(lines: Sequence[Line], labels: Sequence[str], width: int) -> alt.LayerChart:

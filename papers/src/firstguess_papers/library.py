@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from firstguess.ensemble.member_module import build as build
     from firstguess.ensemble.member_module import drawn as drawn
     from firstguess.ensemble.member_module import resolve as resolve
-    from firstguess.ensemble.member_statistics import FindingKind as FindingKind
     from firstguess.ensemble.seeds import orders as orders
     from firstguess.modules.gradient_passes import loss_gradient as loss_gradient
     from firstguess.modules.outputs import contrasts as contrasts

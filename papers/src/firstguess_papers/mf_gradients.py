@@ -13,8 +13,7 @@ import numpy as np
 import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
-from firstguess_papers.charts import MARKS, deep, gamma, lines, panels_of, predicted
-from firstguess_papers.charts import measured as points
+from firstguess_papers.charts import MARKS, deep, gamma, lines, panels_of, points, predicted
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Check, Number, average, check, claimed
 from firstguess_papers.measured import Found, measured
@@ -312,7 +311,7 @@ def _by_layer(stats: Any, text: str) -> list[fg.figures.Series]:
     found: list[fg.figures.Series] = []
     for label, k, curve in (("centers", CENTER, q * p.correlation), ("spread over data", SPREAD, q * p.one_minus_c)):
         found += [predicted(label, list(range(layers)), curve.tolist())]
-        found += [points(label, list(at), [average(stats[:, layer, k]) for layer in at])]
+        found += [points(label, {layer: average(stats[:, layer, k]) for layer in at})]
     return found
 
 

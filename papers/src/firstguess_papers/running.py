@@ -18,7 +18,7 @@ from firstguess import FirstguessError, InvalidInput
 from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.items import WORK, Item, Sizes
-from firstguess_papers.library import NUMERICS, FindingKind, Piece, Store, address
+from firstguess_papers.library import NUMERICS, Piece, Store, address
 
 Progress: TypeAlias = Callable[[str, int, int], object]  # (what, done, total)
 T = TypeVar("T")
@@ -202,7 +202,7 @@ def measured(
 ) -> Piece:
     """`fg.measure` as a piece, for this process or another."""
     m = fg.measure(what, data, seed=seed, progress=progress, **options)
-    if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
+    if any(finding.kind == "interrupted" for finding in m.findings):
         raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
     return _pack(m)
 
