@@ -123,6 +123,31 @@ def test_the_pieces_of_one_item_are_spread(tmp_path: Path, monkeypatch: pytest.M
     assert (again.entries, most) == (found.entries, [])
 
 
+def _keeps(run: Run) -> Outcome:
+    import firstguess as fg
+
+    kept = [run.keep(doubled, label=f"{k} points", x=fg.data.blob(k, 8, seed=run.seed)) for k in (5, 6, 7, 8)]
+    return Outcome([Entry("I4", "s", str([one["sum"] for one in kept]), "holds")])
+
+
+def test_kept_pieces_are_spread_if_they_are_asked_for_before_one_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most: list[int] = []
+
+    class Counted(InProcess):
+        def wait(self) -> Any:
+            most.append(len(vars(self)["_jobs"]))
+            return super().wait()
+
+    monkeypatch.setattr(execute, "LocalPool", Counted)
+    keeps = replace(MEASURES, id="beyond/keeps", function=_keeps)
+    (found,) = execute.run_items([keeps], tmp_path / "a", engine="local", quick=True)
+    assert found.status == "done", found.reason
+    assert max(most) == InProcess.capacity
+    assert found.entries == run_item(keeps, tmp_path / "b", quick=True).entries
+
+
 def _fails(**given: Any) -> Any:
     raise FirstguessError("networks", got="none", where="inits")
 

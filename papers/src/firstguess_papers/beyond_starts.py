@@ -275,16 +275,17 @@ def _prints(c: Found) -> dict[str, Any]:
     """Mean logits and hidden means of trained networks, compared with their starts."""
     images, texts, steps = c.run.data("mnist", points=c.points), _texts(c.run, c.length + 1, c.words), 3 * c.end
     lazy = lazily(images, c.width)
-    found: dict[str, Kept] = {}
+    pieces: dict[str, Mapping[str, Any]] = {}
     for name, decay in ((MLP, 0.0), (ADAM, 0.0), (ADAM, 1.0), (UNTIED, 0.0), (UNTIED, 1.0), (TIED, 0.0), (TIED, 1.0)):
         label, wd = name + (DECAYED if decay else ""), decay / (RATE * c.end)
         given: dict[str, Any] = {"inits": c.inits, "seed": c.run.seed, "steps": steps, "decay": wd}
         if name in (MLP, ADAM):
             rate = lazy["rate"] if name == MLP else 0
-            piece = c.run.keep(of_images, label=label, x=images, width=c.width, rate=rate, **given)
+            pieces[label] = c.run.keep(of_images, label=label, x=images, width=c.width, rate=rate, **given)
         else:
-            piece = c.run.keep(of_texts, label=label, x=texts, width=c.size, tied=name == TIED, **given)
-        found[label] = Kept(*(np.asarray(piece[k], dtype=np.float64) for k in Kept.__dataclass_fields__))
+            pieces[label] = c.run.keep(of_texts, label=label, x=texts, width=c.size, tied=name == TIED, **given)
+    fields = Kept.__dataclass_fields__
+    found = {n: Kept(*(np.asarray(piece[k], dtype=np.float64) for k in fields)) for n, piece in pieces.items()}
     return {"prints": found, "lazy": lazy, "rows": [
         {"what": words, "name": label, "step": int(step), "value": kept.at(what, int(step))}
         for what, words in (("logits", "mean logits"), ("direction", "hidden direction"), ("ranks", "by ranks"))

@@ -130,7 +130,7 @@ def gamma_ratio(one: Drawn, other: Drawn, index: int = -1) -> Number:
 def drawn(run: Run, name: str, network: fg.Network, x: NDArray[Any], **given: Any) -> Drawn:
     """Networks as `_drawn` draws them; columns are by place, and at each by read-out."""
     piece = run.keep(_drawn, label=name, network=network, x=x, seed=run.seed, **given)
-    return Drawn(*(piece[part] for part in ("c", "s", "share")))
+    return run.later(Drawn, lambda: Drawn(*(piece[part] for part in ("c", "s", "share"))))
 
 
 def _drawn(

@@ -331,9 +331,12 @@ def lines_of(
 
     Labels of both mappings are those of the key; arms may be trained (bands) or not there at all (prediction only).
     """
-    both = (arms, predictions or {})
-    names = dict.fromkeys(name for of in both for name in of)
-    return [Line(name, *(of[name].curve(what) if name in of else None for of in both), dashed) for name in names]
+    known = predictions or {}
+
+    def curve(of: Mapping[str, Arm], name: str) -> Curve | None:
+        return of[name].curve(what) if name in of else None
+
+    return [Line(name, curve(arms, name), curve(known, name), dashed) for name in dict.fromkeys([*arms, *known])]
 
 
 def by_class(

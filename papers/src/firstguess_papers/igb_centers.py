@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 import firstguess as fg
 from firstguess import figures
+from firstguess.data import Data
 from firstguess_papers.charts import largest, law_panel, lines, predicted, ratio, row, theory_gamma
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root, same
@@ -19,7 +21,7 @@ from firstguess_papers.measured import Cell, Found, measured
 
 
 def simulate(
-    x: Array, *, depth: int, width: int, activation: str, inits: int, nodes: int, seed: list[int]
+    x: NDArray[Any], *, depth: int, width: int, activation: str, inits: int, nodes: int, seed: list[int]
 ) -> dict[str, Any]:
     """Moments over data of the pre-activations of `nodes` nodes of every layer, (inits, layers, nodes) each.
 
@@ -56,25 +58,26 @@ def _moments(u: Array) -> Array:
     return np.stack([mean, square * n / (n - 1), skewness, kurtosis])
 
 
-def node_gamma(nodes: dict[str, Any], layer: int) -> Number:
+def node_gamma(nodes: Mapping[str, Any], layer: int) -> Number:
     """γ of a layer: E[mean² − V/n]/E V, with its error over initializations."""
     mean, v = nodes["mean"][:, layer], nodes["variance"][:, layer]
     return ratio((mean**2 - v / nodes["points"]).mean(axis=1), v.mean(axis=1))
 
 
-def _centers(nodes: dict[str, Any], layer: int = 1) -> Array:
+def _centers(nodes: Mapping[str, Any], layer: int = 1) -> Array:
     """Means of a layer's nodes in units of the layer's typical spread over data."""
     return nodes["mean"][:, layer] / np.sqrt(nodes["variance"][:, layer].mean())
 
 
-def _nodes(c: Found, x: Any, **options: Any) -> dict[str, Any]:
+def _nodes(c: Found, x: Any, **options: Any) -> Mapping[str, Any]:
     """`simulate`, kept as a piece."""
     label = ", ".join(f"{key} {value}" for key, value in options.items())
-    options |= {"inits": c.inits, "nodes": 20}
     seed = [c.run.seed, options["depth"], options["width"], len(x)]
-    return c.run.piece(
-        {**options, "data": x.hash, "seed": seed}, lambda: simulate(x.flat(), **options, seed=seed), label=label
-    )
+    return c.run.keep(_simulated, label=label, x=x, inits=c.inits, nodes=20, seed=seed, **options)
+
+
+def _simulated(x: Data, **options: Any) -> dict[str, Any]:
+    return simulate(x.flat(), **options)
 
 
 def _spread(values: Any) -> Number:
@@ -283,13 +286,10 @@ def _pooled(c: Found) -> dict[Any, Cell]:
 
 def _multiclass(c: Found) -> dict[str, Any]:
     """Relative error of E max over (M, γ); the exact law and the strongest rival's beside networks."""
-    table: list[dict[str, Any]] = []
-    for classes, g in ((classes, g) for classes in c.many for g in GAMMAS):
-        size = min(c.draws, 2_000_000 // classes)
-        found = c.run.piece({"classes": classes, "gamma": g, "draws": size},
-                            partial(_against_exact, classes, g, size, c.run.seed),
-                            label=f"{classes} classes, γ = {g:g}")  # fmt: skip
-        table.append({"classes": classes, "gamma": g, **found})
+    grid = [{"classes": classes, "gamma": g} for classes in c.many for g in GAMMAS]
+    both = [c.run.keep(_against_exact, label="{classes} classes, γ = {gamma:g}".format(**at), seed=c.run.seed,
+                       draws=min(c.draws, 2_000_000 // at["classes"]), **at) for at in grid]  # fmt: skip
+    table: list[dict[str, Any]] = [{**at, **found} for at, found in zip(grid, both, strict=True)]
     laws: dict[Any, tuple[float, float, Array]] = {}  # γ, exact E max, draws by the strongest rival
     for (pool, classes), cell in _pooled(c).items():
         gamma = theory_gamma(cell.what)

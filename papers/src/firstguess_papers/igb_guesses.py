@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy import special
 
 import firstguess as fg
 from firstguess import figures
+from firstguess.data import Data
 from firstguess_papers.charts import KAIMING, deep, lines, predicted, std, theory_gamma
 from firstguess_papers.items import Holds
 from firstguess_papers.judging import Array, Check, above, average, check, claimed, close, proportion, root
@@ -31,7 +32,7 @@ def entropies(fractions: Array) -> Array:
     return -np.where(fractions > 0, fractions * np.log(np.maximum(fractions, 1e-300)), 0.0).sum(axis=1)
 
 
-def compare(gamma: float, fractions: Array, law: dict[str, Any]) -> dict[str, Any]:
+def compare(gamma: float, fractions: Array, law: Mapping[str, Any]) -> dict[str, Any]:
     """Average ranks and entropy, and shares of networks below predicted medians, beside `predict_ranks`.
 
     `half` is what the predicted law has below its median: ½, but for its steps.
@@ -90,8 +91,7 @@ def _ranked(c: Found) -> dict[str, Any]:
 
     for name, m in c.cells.items():
         gamma = theory_gamma(_pooled(POOLS[name]))
-        law = c.run.piece({"law": gamma, "points": c.n}, partial(predict_ranks, gamma, c.n),
-                          label=f"theory, γ = {gamma:.3g}")  # fmt: skip
+        law = c.run.keep(predict_ranks, label=f"theory, γ = {gamma:.3g}", gamma=gamma, points=c.n)
         fractions = np.asarray(m.guesses.fractions)
         found.append({"network": name, **compare(gamma, fractions, law)})
         for k, word in zip(RANKS, ("largest", "second", "third"), strict=True):
@@ -195,35 +195,32 @@ def numbers(margins: Array) -> dict[str, Array]:
     }
 
 
-def cloud(gamma: float, values: dict[str, Array]) -> dict[str, Any]:
+def cloud(gamma: float, values: Mapping[str, Array]) -> dict[str, Any]:
     """Averages over networks with their errors, of `numbers`; γ and the share near the boundary in closed form."""
     found = {key: average(np.asarray(values[key])) for key in ("squares", "near", "gap", "skewness", "rigid")}
     rms = root(average(np.asarray(values["skewness"]) ** 2))
     return {"gamma": gamma, "near_theory": _near(1 + gamma), **found, "skewness": rms}
 
 
-def _margins(c: Found, name: str) -> dict[str, Any]:
+def margins_of(text: str, x: Data, width: int, inits: int, seed: int) -> dict[str, Any]:
     """Of an ensemble: `numbers`, and the logits of its typical network among the first (points, 2)."""
-    block, depth = NETWORKS[name]
-    x, inits = c.blob(c.n, c.d), c.least if depth > 5 else c.inits
-
-    def compute() -> dict[str, Any]:
-        found: list[dict[str, Array]] = []
-        typical: list[Array] = []
-        for start in range(0, inits, 8):  # a measurement keeps the logits of its first eight networks
-            m = fg.measure(deep(block, depth), x, inits=8, seed=c.run.seed + 1000 + start, width=c.width, classes=2,
-                           probe="output", points=x.n)  # fmt: skip
-            logits = np.stack([m.logits_of(k).values for k in range(8)])
-            found.append(numbers(logits[:, :, 1] - logits[:, :, 0]))
-            typical.append(np.asarray(m.logits.values))
-        return {key: np.concatenate([f[key] for f in found]) for key in found[0]} | {"typical": typical[0]}
-
-    key = {"margins": deep(block, depth), "data": x.hash, "width": c.width, "inits": inits}
-    return c.run.piece(key, compute, label=f"logits of {name}")
+    found: list[dict[str, Array]] = []
+    typical: list[Array] = []
+    for start in range(0, inits, 8):  # a measurement keeps the logits of its first eight networks
+        m = fg.measure(text, x, inits=8, seed=seed + 1000 + start, width=width, classes=2, probe="output", points=x.n)
+        logits = np.stack([m.logits_of(k).values for k in range(8)])
+        found.append(numbers(logits[:, :, 1] - logits[:, :, 0]))
+        typical.append(np.asarray(m.logits.values))
+    return {key: np.concatenate([f[key] for f in found]) for key in found[0]} | {"typical": typical[0]}
 
 
 def _logits(c: Found) -> dict[str, Any]:
-    pieces = {name: _margins(c, name) for name in NETWORKS}
+    given: dict[str, Any] = {"x": c.blob(c.n, c.d), "width": c.width, "seed": c.run.seed}
+    pieces = {
+        name: c.run.keep(margins_of, label=f"logits of {name}", text=deep(block, depth),
+                         inits=c.least if depth > 5 else c.inits, **given)
+        for name, (block, depth) in NETWORKS.items()
+    }  # fmt: skip
     found = {name: cloud(theory_gamma(deep(*NETWORKS[name])), piece) for name, piece in pieces.items()}
     return {
         "found": found,
@@ -340,21 +337,19 @@ def _data(c: Found) -> dict[str, Any]:
     return {NOISE: fg.data.as_data(noise)} | {name: fg.data.as_data(x.flat()) for name, x in images.items()}
 
 
+def _kernel(text: str, data: Data) -> dict[str, float]:
+    p = fg.predict(text, data=data, classes=2, draws=100)
+    assert p.covariance is not None
+    return {"std": exact_std(np.asarray(p.covariance))}
+
+
 def _structure(c: Found) -> dict[str, Any]:
-    def kernel(text: str, data: Any) -> float:
-        def compute() -> dict[str, Any]:
-            p = fg.predict(text, data=data, classes=2, draws=100)
-            assert p.covariance is not None
-            return {"std": exact_std(np.asarray(p.covariance))}
-
-        key = {"kernel": text, "data": data.hash}
-        return float(c.run.piece(key, compute, label=f"kernel of {text}")["std"])
-
     depths = sorted({1, 2, 5, 10, 20} | set(c.sizes))
-    known = {
-        (name, label, depth): kernel(deep(phi, depth), x)
+    pieces = {
+        (name, label, depth): c.run.keep(_kernel, label=f"kernel of {deep(phi, depth)}", text=deep(phi, depth), data=x)
         for name, x in _data(c).items() for label, phi in PHI.items() for depth in depths
     }  # fmt: skip
+    known = {key: float(piece["std"]) for key, piece in pieces.items()}
     found = {key: std(m) for key, m in c.cells.items()}
     worst = max(found, key=lambda key: abs(found[key].value - known[key]))
     return {"found": found, "depths": depths, "kernel": known, "worst": worst}

@@ -137,10 +137,11 @@ def stored(
     """`simulate`, kept in pieces of `chunk` members."""
     given: dict[str, Any] = {"settings": settings, "width": width, "depth": depth, "seed": run.seed, **options}
     parts = [range(start, min(start + chunk, members)) for start in range(0, members, chunk)]
-    return np.concatenate([
+    pieces = [
         run.keep(_simulated, label=f"width {width}, networks {part.start + 1} to {part.stop}", members=part, **given)
-        ["stats"] for part in parts
-    ])  # fmt: skip
+        for part in parts
+    ]
+    return np.concatenate([piece["stats"] for piece in pieces])
 
 
 def _simulated(**given: Any) -> dict[str, Any]:

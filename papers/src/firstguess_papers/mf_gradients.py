@@ -32,7 +32,7 @@ def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: 
     """
     given: dict[str, Any] = {"text": text, "data": data, "seed": run.seed, **options}
     piece = run.keep(_gradients_of, label=f"gradients of {label}", **given)
-    return fg.Gradients.from_dict(json.loads(piece["gradients"]))
+    return run.later(fg.Gradients, lambda: fg.Gradients.from_dict(json.loads(piece["gradients"])))
 
 
 def _gradients_of(text: str, data: Data, *, progress: Any = None, **options: Any) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -190,15 +190,16 @@ def _vit(c: Found) -> dict[str, Any]:
     x = c.run.data("cifar10", points=c.points)
     sizes = {"width": c.width, "blocks": c.blocks, "networks": c.networks}
 
-    def drawn(weight_var: float, first: int) -> Array:
-        return c.run.keep(_gradients, label=f"transformer at {weight_var:.3f}", x=x, weight_var=weight_var, first=first,
-                          seed=c.run.seed, **sizes)["stats"]  # fmt: skip
+    def drawn(variances: Sequence[float], first: int) -> list[Array]:
+        given: dict[str, Any] = {"x": x, "first": first, "seed": c.run.seed, **sizes}
+        pieces = [c.run.keep(_gradients, label=f"transformer at {v:.3f}", weight_var=v, **given) for v in variances]
+        return [piece["stats"] for piece in pieces]
 
-    logs = np.array([_growths(drawn(EXPECTED * m, 0)) for m in _SEARCH])
+    logs = np.array([_growths(stats) for stats in drawn([EXPECTED * m for m in _SEARCH], 0)])
     slope = (logs[-1] - logs[0]) / math.log(_SEARCH[-1] / _SEARCH[0])
     crossing = average(-logs[1] / slope)  # ln of critical/expected, network by network
     critical = Number(EXPECTED * math.exp(crossing.value), EXPECTED * math.exp(crossing.value) * crossing.error)
-    tested = {m: drawn(critical.value * m, 1000) for m in _NAMES}
+    tested = dict(zip(_NAMES, drawn([critical.value * m for m in _NAMES], 1000), strict=True))
     return {"critical": critical, "tested": tested, "rows": [
         {"multiple": m, "weight_var": m * critical.value, "block": b, "quantity": name, "log10": v, "error": e}
         for m, s in tested.items()

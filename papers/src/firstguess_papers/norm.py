@@ -146,16 +146,16 @@ fig3 = measured(
 def _kernels(c: Found, deepest: int = 20) -> dict[tuple[str, int], fg.EmpiricalGuesses]:
     """Laws by the kernel reading of these very points (theory.md (11)); of BatchNorm, which takes time, to a depth."""
 
-    def law(text: str) -> fg.EmpiricalGuesses:
-        def compute() -> dict[str, object]:
-            p = fg.predict(text, data=c.x, classes=2, draws=4000, seed=c.run.seed)
-            assert isinstance(p.guesses, fg.EmpiricalGuesses)
-            return {"fractions": p.guesses.fractions, "gamma": float(p.gamma[-1])}
+    given: dict[str, Any] = {"data": c.x, "seed": c.run.seed}
+    texts = {(p, d): network(p, d) for p in PLACES for d in DEPTHS if d <= deepest or "Batch" not in p}
+    pieces = {key: c.run.keep(_law, label=f"kernel of {text}", text=text, **given) for key, text in texts.items()}
+    return {key: fg.EmpiricalGuesses(piece["fractions"], c.n, c.run.seed) for key, piece in pieces.items()}
 
-        key = {"kernel": text, "data": c.x.hash, "classes": 2, "draws": 4000}
-        return fg.EmpiricalGuesses(c.run.piece(key, compute, label=f"kernel of {text}")["fractions"], c.n, c.run.seed)
 
-    return {(p, d): law(network(p, d)) for p in PLACES for d in DEPTHS if d <= deepest or "Batch" not in p}
+def _law(text: str, data: Data, seed: int) -> dict[str, Any]:
+    p = fg.predict(text, data=data, classes=2, draws=4000, seed=seed)
+    assert isinstance(p.guesses, fg.EmpiricalGuesses)
+    return {"fractions": p.guesses.fractions, "gamma": float(p.gamma[-1])}
 
 
 def _off_random(c: Found, where: str) -> list[Check]:
@@ -294,27 +294,30 @@ def in_bins(kind: str, batch: int) -> Array:
     return np.diff(above_edge) / np.diff(EDGES)
 
 
-def _simulate(c: Found, layer: int, batch: int, d: int = 100, width: int = 100) -> dict[str, Any]:
+def _values(x: Data, layer: int, batch: int, width: int, seed: int) -> dict[str, Any]:
     """Values of one hidden layer in batches; all averages are over nodes and points of a batch, one number a batch."""
+    u, rng = x.flat().astype(np.float64), np.random.default_rng([seed, layer, width])
+    for k in range(layer):
+        u = np.maximum(u, 0.0) if k else u
+        u = u @ (rng.standard_normal((u.shape[1], width)) * np.sqrt(2.0 / u.shape[1]))
+    one, other = normalized(u.reshape(-1, batch, width))
+    kept: dict[str, Any] = {"apart": (np.abs(other - one) > 0.1).mean(axis=(1, 2))}
+    for kind, values in zip(KINDS, (one, other), strict=True):
+        kept[f"mean {kind}"] = values.mean(axis=(1, 2))
+        kept[f"square {kind}"] = np.square(values).mean(axis=(1, 2))
+        kept[f"beyond {kind}"] = np.stack([(np.abs(values) > t).mean(axis=(1, 2)) for t in THRESHOLDS], axis=1)
+        kept[f"density {kind}"] = np.histogram(values, EDGES)[0] / (values.size * np.diff(EDGES))
+        kept[f"tail {kind}"] = np.array([(np.abs(values) > t).mean() for t in REACH])
+    return kept
 
-    def compute() -> dict[str, Any]:
-        x = c.blob(c.n, d).flat().astype(np.float64)
-        rng = np.random.default_rng([c.run.seed, layer, width])
-        for k in range(layer):
-            u = x @ (rng.standard_normal((x.shape[1], width)) * np.sqrt(2.0 / x.shape[1]))
-            x = np.maximum(u, 0.0) if k < layer - 1 else u
-        one, other = normalized(x.reshape(-1, batch, width))
-        kept: dict[str, Any] = {"apart": (np.abs(other - one) > 0.1).mean(axis=(1, 2))}
-        for kind, values in zip(KINDS, (one, other), strict=True):
-            kept[f"mean {kind}"] = values.mean(axis=(1, 2))
-            kept[f"square {kind}"] = np.square(values).mean(axis=(1, 2))
-            kept[f"beyond {kind}"] = np.stack([(np.abs(values) > t).mean(axis=(1, 2)) for t in THRESHOLDS], axis=1)
-            kept[f"density {kind}"] = np.histogram(values, EDGES)[0] / (values.size * np.diff(EDGES))
-            kept[f"tail {kind}"] = np.array([(np.abs(values) > t).mean() for t in REACH])
-        return kept
 
-    key = {"values": layer, "points": c.n, "dimensions": d, "width": width, "batch": batch}
-    return c.run.piece(key, compute, label=f"layer {layer}, batches of {batch}")
+def _all_values(c: Found) -> dict[str, Any]:
+    """By layer and batch size, of a network of 100 in 100 dimensions."""
+    given: dict[str, Any] = {"x": c.blob(c.n, 100), "width": 100, "seed": c.run.seed}
+    return {"values": {
+        (k, b): c.run.keep(_values, label=f"layer {k}, batches of {b}", layer=k, batch=b, **given)
+        for k in (1, 3) for b in BATCHES
+    }}  # fmt: skip
 
 
 SIZES = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}  # batches whose γ is measured
@@ -369,7 +372,7 @@ fig_e1 = measured(
     quick=dict(n=10_240, inits=120),
     full=dict(n=51_200, inits=500),
     seconds=(9, 60), cells=_batch_cells,
-    quantities=lambda c: {"values": {(k, b): _simulate(c, k, b) for k in (1, 3) for b in BATCHES}},
+    quantities=_all_values,
     judge=lambda c: [
         claimed("N7", "values by the leave-one-out estimator, by batch size", [*_as_said(c, 1), *_as_said(c, 3)]),
         claimed(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -116,17 +115,16 @@ def _differences(x: Array, width: int, depth: int, rng: np.random.Generator) -> 
 BN_LN, LN_RMS, LN_RMS_AFTER = "bn_ln", "ln_rms", "ln_rms_after"
 
 
-def _layer_differences(c: Found, x: Data, width: int, depth: int, inits: int) -> dict[str, Any]:
+def _layer_differences(c: Found, x: Data, width: int, depth: int, inits: int) -> Mapping[str, Any]:
     """Root-mean-square differences of the norms' outputs by layer, (inits, depth) each."""
+    label = f"norms of one layer's values, width {width}, {x.name}"
+    return c.run.keep(_all_differences, label=label, x=x, width=width, depth=depth, inits=inits, seed=c.run.seed)
 
-    def compute() -> dict[str, Any]:
-        points = x.flat().astype(np.float64)
-        drawn = (np.random.default_rng([c.run.seed, width, member]) for member in range(inits))
-        found = np.array([list(_differences(points, width, depth, rng)) for rng in drawn])
-        return {key: found[:, :, k] for k, key in enumerate((BN_LN, LN_RMS, LN_RMS_AFTER))}
 
-    key = {"differences": "of norms", "data": x.hash, "width": width, "depth": depth, "inits": inits}
-    return c.run.piece(key, compute, label=f"norms of one layer's values, width {width}, {x.name}")
+def _all_differences(x: Data, width: int, depth: int, inits: int, seed: int) -> dict[str, Any]:
+    drawn, points = (np.random.default_rng([seed, width, k]) for k in range(inits)), x.flat().astype(np.float64)
+    found = np.array([list(_differences(points, width, depth, rng)) for rng in drawn])
+    return {key: found[:, :, k] for k, key in enumerate((BN_LN, LN_RMS, LN_RMS_AFTER))}
 
 
 DATA = {"centred data": 0.0, "data shifted by 0.5": 0.5}
@@ -337,25 +335,24 @@ def _motions(c: Found) -> dict[str, Any]:
     looks = looked_at(c.steps)
     found: dict[str, dict[str, Any]] = {"logits": {}, "seen": {}, "moved": {}, "scales": {}}
 
-    def modes(text: str) -> dict[str, Any]:
-        t = fg.predict_training(text, data=x, lr=1e-7, steps=1, width=c.width, draws=2, trust=False)
-        return {"rate": 0.05 * t.overshoot, "bias": t.modes.bias, "signal": t.modes.signal}
-
     for name, text in NETS.items():
-        about = {"data": x.hash, "width": c.width}
-        own = c.run.piece({"modes": text, **about}, partial(modes, text), label=f"modes of {text}")
+        own = c.run.keep(_modes, label=f"modes of {text}", text=text, x=x, width=c.width)
         found["scales"][name] = rate, _, _ = tuple(float(own[key]) for key in ("rate", "bias", "signal"))
-        about |= {"motion": text, "rate": rate, "looks": looks.tolist(), "inits": c.inits}
+        about: dict[str, Any] = {"text": text, "x": x, "width": c.width, "rate": rate, "looks": looks}
         pieces = [
-            c.run.piece({**about, "part": k}, partial(_moved, text, x, c.width, rate, looks, c.inits, seed),
-                        label=f"{name}, part {k + 1}")
+            c.run.keep(_moved, label=f"{name}, part {k + 1}", inits=c.inits, seed=seed, **about)
             for k, seed in enumerate(range(c.run.seed, c.run.seed + SEEDS * c.parts, SEEDS))
-        ]  # fmt: skip
+        ]
         logits, margins = (np.concatenate([np.asarray(p[key]) for p in pieces]) for key in ("trained", "predicted"))
         found["logits"][name] = logits  # (networks, steps, points, 2)
         found["seen"][name] = motion(looks, logits[..., 1] - logits[..., 0], x.y)
         found["moved"][name] = motion(looks, margins, x.y)
     return found
+
+
+def _modes(text: str, x: Data, width: int) -> dict[str, float]:
+    t = fg.predict_training(text, data=x, lr=1e-7, steps=1, width=width, draws=2, trust=False)
+    return {"rate": float(0.05 * t.overshoot), "bias": float(t.modes.bias), "signal": float(t.modes.signal)}
 
 
 def _moved(text: str, x: Data, width: int, rate: float, looks: Steps, inits: int, seed: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ conclusion is drawn twice more: with layers twice as wide, and after half of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +84,6 @@ def _stand_ins(c: Found, x: Data) -> list[dict[str, Any]]:
 
 def _true_sizes(c: Found, data: Data) -> list[dict[str, Any]]:
     """ResNet101 with Kaiming, Swin-L with Kaiming and with the library's own initialization; all places each."""
-    import torch
-    from torch.nn.functional import interpolate
-
-    x = interpolate(torch.tensor(data.x), size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     swin = Swin(side=SIDE, classes=CLASSES)
     plan: list[tuple[Init, str, str, ResNet | Swin, int]] = [
         ("Kaiming", "ResNet", "ResNet101", ResNet(classes=CLASSES), 24),
@@ -97,11 +92,10 @@ def _true_sizes(c: Found, data: Data) -> list[dict[str, Any]]:
     ]
     found: list[dict[str, Any]] = []
     for how, kind, label, net, many in plan:
+        given: dict[str, Any] = {"net": net, "data": data, "places": PLACES[kind], "init": how}
         pieces = [
-            c.run.piece(
-                {"net": label, "sizes": str(net), "init": how, "data": data.hash, "member": k},
-                partial(measure_places, net, x, PLACES[kind], how, 1000 * c.run.seed + k),
-                label=f"{label}, {how}, network {k + 1} of {many}",
+            c.run.keep(
+                _enlarged, label=f"{label}, {how}, network {k + 1} of {many}", seed=1000 * c.run.seed + k, **given
             )
             for k in range(many)
         ]
@@ -112,6 +106,14 @@ def _true_sizes(c: Found, data: Data) -> list[dict[str, Any]]:
             law = EmpiricalGuesses(fractions, data.n, c.run.seed)
             found.append(_arm(how, kind, label, place, law, ratio(center, spread)))
     return found
+
+
+def _enlarged(data: Data, **given: Any) -> dict[str, Any]:
+    import torch
+
+    x = torch.tensor(data.x)
+    x = torch.nn.functional.interpolate(x, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    return measure_places(x=x, **given)
 
 
 def measure_places(net: ResNet | Swin, x: Tensor, places: Sequence[Place], init: Init, seed: int) -> dict[str, Any]:

@@ -207,12 +207,10 @@ def _overlap(c: Found, n: int) -> list[Check]:
                  for level in LEVELS}, near=0.0, room=OVERLAP)  # fmt: skip
 
 
-def _trust(c: Found) -> dict[str, Any]:
+def _trust(depth: int, width: int, d: int, lr: float, seed: int) -> dict[str, Any]:
     """What the theory says of itself here."""
-    t = fg.predict_training(
-        deep("relu", c.depth), data=fg.data.two_blobs(50, c.d, seed=c.run.seed), lr=c.rate, steps=1, draws=2,
-        width=c.width, optimizer="gd", seed=c.run.seed,
-    )  # fmt: skip
+    x, how = fg.data.two_blobs(50, d, seed=seed), {"steps": 1, "draws": 2, "optimizer": "gd"}
+    t = fg.predict_training(deep("relu", depth), data=x, lr=lr, width=width, seed=seed, **how)  # type: ignore[arg-type]
     assert t.trust is not None
     return {"word": t.trust.word}
 
@@ -233,8 +231,8 @@ fig_g7 = measured(
     },
     quantities=lambda c: {
         "by_points": {n: c.arms(f"{n} points") for n in c.counts},
-        "trust": c.run.piece({"trust": c.depth, "width": c.width, "d": c.d, "lr": c.rate}, lambda: _trust(c),
-                             label="trust of the theory")["word"],
+        "trust": c.run.keep(_trust, label="trust of the theory", depth=c.depth, width=c.width, d=c.d, lr=c.rate,
+                            seed=c.run.seed)["word"],
     },
     judge=lambda c: [
         claimed(

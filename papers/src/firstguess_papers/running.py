@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -115,10 +115,11 @@ class Run:
             raise FirstguessError("a folder that keeps what is written", got=str(self.store.folder))
         return found[0]
 
-    def keep(self, function: Callable[..., Piece], *, label: str, **given: Any) -> dict[str, Any]:
+    def keep(self, function: Callable[..., Piece], *, label: str, **given: Any) -> Mapping[str, Any]:
         """`function(**given)` as a piece, here or by the crew: its key is the function's name and all that it is given.
 
-        The function stands at the top level of a module; one that takes `progress` is given `progress(done, total)`.
+        With a crew it is waited for when something is first read: ask for all pieces, then read. The function stands at
+        the top level of a module; one that takes `progress` is given `progress(done, total)`.
         """
         unknown = [name for name, value in given.items() if callable(value)]
         if unknown or function.__qualname__ != function.__name__:
@@ -127,7 +128,7 @@ class Run:
             name: getattr(value, "hash", repr(value) if isinstance(value, fg.Network) else value)
             for name, value in given.items()
         }
-        return self.promise({"keep": function.__name__, **known}, function, given, label=label)()
+        return Later(self.promise({"keep": function.__name__, **known}, function, given, label=label))
 
     def _where(self, key: Any, complete: bool) -> str:
         sizes = [] if complete else [{k: v for k, v in one.items() if k not in WORK} for one in self.sizes]
@@ -190,6 +191,22 @@ class Run:
     def later(self, kind: type[T], make: Callable[[], T]) -> T:
         """What `make` gives: now, or with a crew when something is first asked of it, so that it can work meanwhile."""
         return make() if self.crew is None else later(kind, make)
+
+
+class Later(Mapping[str, Any]):
+    """A piece that may still be under way: reading waits for it."""
+
+    def __init__(self, wait: Callable[[], dict[str, Any]]) -> None:
+        self._piece = functools.cache(wait)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._piece()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._piece())
+
+    def __len__(self) -> int:
+        return len(self._piece())
 
 
 def measured(
