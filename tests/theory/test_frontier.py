@@ -78,3 +78,31 @@ def test_the_chart_says_where_it_stands(tmp_path: Path) -> None:
     assert fg.figures.save(chart, tmp_path / "frontier.png").stat().st_size > 20_000
     with pytest.raises(fg.InvalidInput, match="Frontier"):
         fg.figures.frontier_chart(fg.mlp(3))  # type: ignore[arg-type]
+
+
+def test_bias_at_the_edge_lies_between_the_bounds_of_random_maps() -> None:
+    """theory.md (32), which is not proven: 300 maps C(c) = Σ p_k c^k with C(1) = C'(1) = 1, up to 200 layers."""
+    rng = np.random.default_rng(32)
+    for _ in range(300):
+        k = np.arange(2, int(rng.integers(3, 30)))
+        p = rng.dirichlet(np.full(len(k), rng.choice([0.1, 1.0])))
+        p *= rng.uniform(0.001, 1.0) / (k * p).sum()
+        first = float(((k - 1) * p).sum())  # p_0, so that C'(1) = 1
+        nonlinearity, bend = 1 / (1 - first), float((k * (k - 1) * p).sum())
+        c = 0.0
+        for layers in range(1, 201):
+            c = first + (1 - first - p.sum()) * c + float((p * c**k).sum())
+            assert 0.5 * layers * (nonlinearity - 1) <= c / (1 - c) <= layers * bend * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("layers", [1, 5, 100])
+def test_networks_at_the_edge_keep_the_lower_bound(slope: float, layers: int) -> None:
+    """The same for leaky ReLU, (33), whose P follows from one layer by (31)."""
+    variance = 2 / (1 + slope**2)
+    one, deep = (
+        fg.predict(f"{n} x [dense(weight_var={variance!r}) > leaky_relu({slope})] > dense(weight_var={variance!r})")
+        for n in (1, layers)
+    )
+    assert one.gamma[-1] > 0
+    assert deep.gamma[-1] >= 0.5 * layers * one.gamma[-1] * (1 - 1e-9)
