@@ -56,6 +56,37 @@ def test_causes_and_remedies_are_those_of_the_fresh_part() -> None:
     assert fg.repair(model, digits(), gamma=0.1).gamma[1] == pytest.approx(0.1, rel=1e-3)  # without force
 
 
+class InitializesAll(nn.Module):
+    """As Hugging Face's models do: the model writes all of its Linear layers, with a standard deviation of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32))
+        self.classifier = nn.Linear(32, 10)
+        self.apply(self._init_weights)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.02)
+            nn.init.zeros_(module.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.body(x).relu())
+
+
+def test_a_head_drawn_by_another_initializer_leaves_the_body_as_it_is() -> None:
+    """A head that was put in as nn.Linear gives it: two initializers are known, and the body's is not run for it."""
+    torch.manual_seed(3)
+    model = InitializesAll()
+    model.classifier = nn.Linear(32, 10)
+    kept = {name: value for name, value in model.state_dict().items() if name.startswith("body")}
+    drawn = members(model, redraw="head")
+    for one in drawn:
+        assert all(torch.equal(one[name], value) for name, value in kept.items())
+        assert one["classifier.weight"].std() == pytest.approx(1 / np.sqrt(3 * 32), rel=0.2)
+    assert not torch.equal(drawn[0]["classifier.weight"], drawn[1]["classifier.weight"])
+
+
 # -- What is meant ----------------------------------------------------------------------------------------------------
 
 

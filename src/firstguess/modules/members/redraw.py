@@ -227,6 +227,7 @@ class Redraw:
             )
         if self._chosen:
             self.calls = _needed(usable, self._chosen)
+            self._hold(kept)
         if looks:
             # 8 standard deviations of a normal distribution: one of 1e15 entries.
             far = {n for n, own in owns.items() if own.numbers.reach > 8 * math.sqrt(laws[n].numbers.mean_square)}
