@@ -209,7 +209,7 @@ def test_changes_of_token_networks_are_predicted_on_the_same_points_or_not_shown
     network = fg.transformer(style, depth=1, width=16, heads=2)
     same = advise(trial_of(network, ""))
     assert any(a.how == "predicted" for a in same.advice)
-    other = advise(trial_of(network, "γ is that of 20 of the 40 sequences, the time allowing no more"))
+    other = advise(trial_of(network, "γ is that of 20 of the 40 sequences, for lack of time"))
     assert not other.advice
     assert any("could not be tried: " in note and "predicted as the network itself was" in note for note in other.notes)
 

@@ -1,5 +1,7 @@
 """`seconds`: slow models get fewer points and fewer networks, late parts are left out, and the page says so."""
 
+# pyright: reportPrivateUsage=false
+
 import math
 import time
 from dataclasses import replace
@@ -12,6 +14,8 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.diagnosis import sentences
+from firstguess.diagnosis.diagnose import _QUESTIONS
+from firstguess.diagnosis.session import Clock
 
 
 class Slow(nn.Module):
@@ -45,6 +49,17 @@ def test_what_was_left_out_is_said():
     assert len(late) == 1
     assert "gradients" in late[0]
     assert d.trainability is None
+
+
+def test_a_small_model_is_asked_about_its_loss_even_where_time_is_up(monkeypatch: pytest.MonkeyPatch):
+    """ "That takes about 0.02 s, and 0 s were left", said a page of eight seconds."""
+    share = Clock.share
+    monkeypatch.setattr(Clock, "share", lambda self, part: 0.0 if part == _QUESTIONS else share(self, part))
+    model = nn.Sequential(nn.Linear(10, 30), nn.ReLU(), nn.Linear(30, 2), nn.Softmax(1))
+    d = fg.diagnose(model, fg.data.blob(300, 10), advice=False, inits=8)
+    assert not [note for note in d.notes if "were not looked for" in note]
+    slow = fg.diagnose(Slow(5e-3), fg.data.blob(100, 10), seconds=0.5)
+    assert [note for note in slow.notes if "were not looked for" in note]
 
 
 def test_ordinary_models_are_not_cut():

@@ -73,6 +73,7 @@ _KERNEL_POINTS = 1000
 _LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS = 0.02, 0.34, 0.05, 0.1, 0.05, 0.1
 _LASTING, _COPIES, _ADVICE = 0.05, 0.1, 0.18
 _QUESTIONS = 0.05  # to loss, optimizer and copies
+_ANYWAY = 0.2  # seconds that questions may take even where time is up: of a small model all of them
 _AFTER_CAUSES = _EXPECT + _GRADIENTS + _QUESTIONS + _LASTING + _COPIES + 0.4 * _ADVICE  # for all that follows them
 _HEADS = 0.03  # within that for advice: centred heads
 
@@ -366,7 +367,7 @@ def _faults(
         loader=asked["loader"] if said or asked["loss"] is not None else None,
         steps=asked["steps"],
         logits=asked["logits"],
-        seconds=clock.share(_QUESTIONS),
+        seconds=max(clock.share(_QUESTIONS), _ANYWAY),
         a_point=0.0 if m is None else m.seconds / max(1, m.inits) / points,  # a look is slow where it is the first call
     )
 

@@ -234,7 +234,7 @@ def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, sec
         if count == data.n:
             return found, ""
         law = Guesses(float(found.gamma[-1]), network.classes, data.n)
-        said = f"γ is that of {count} of the {data.n} sequences, the time allowing no more"
+        said = f"γ is that of {count} of the {data.n} sequences, for lack of time"
         return replace(found, guesses=law, assumptions=(*found.assumptions, said)), said
     assert refused is not None  # the loop ends by a prediction or by refusals
     tokens = tokens_of(np.asarray(data.x))
