@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,20 @@ def test_a_pipe_is_no_data(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with pytest.raises(fg.InvalidInput, match="a pipe or a device"):
         fg.measure("dense > relu > dense", str(pipe))
+
+
+def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """As root `--code /dev/full` wrote a file in the place of the device."""
+    pipe = tmp_path / "code.py"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.write(pipe, b"import torch\n")
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+        assert os.read(reader, 100) == b"import torch\n"
+    finally:
+        os.close(reader)
+    assert [path.name for path in tmp_path.iterdir()] == ["code.py"]
 
 
 def test_the_stores_of_studies_and_of_trainings_are_one_class(tmp_path: Path) -> None:

@@ -90,8 +90,12 @@ def write(target: Path, content: bytes | Callable[[Path], object]) -> Path:
 def place(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file next to its place and move it there: readers, other processes and a crash see all or nothing.
 
-    A folder that is missing is made. No half-written file remains; OSError where the disk refuses.
+    A folder that is missing is made. No half-written file remains; OSError where the disk refuses. A device or a pipe
+    is written to and stays what it is: root could replace /dev/null.
     """
+    if path.exists() and not path.is_file():
+        write(path)
+        return
     half = path.with_name(f"{path.stem}.{uuid.uuid4().hex[:12]}.part")
     try:
         try:
