@@ -173,9 +173,8 @@ def pool_of(
         return ReadResult((kind(size if flat else size * size),), axes=axes)
     if flat or not overlaps:
         what = "of nodes" if flat else "of averages"
-        return ReadResult(
-            why=f"pools of {size} at a stride of {stride[0]} overlap or leave gaps; those {what} do not here"
-        )
+        why = f"pools of {size} at a stride of {stride[0]} overlap or leave gaps; those {what} do not here"
+        return ReadResult(why=why)
     return ReadResult((kind(size * size, None if stride == kernel else stride[0], padding[0]),), axes=axes)
 
 

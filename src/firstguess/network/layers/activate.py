@@ -347,9 +347,8 @@ class Gated(Layer):
                 tile.t = tangent * (tile.t * up + tile.k)
             tile.k *= up
 
-        after = points.after(
-            self, gate.q * points.q, gate.mean * points.mean, gaussian=False, what=f"the output of {self.text()}"
-        )
+        what = f"the output of {self.text()}"
+        after = points.after(self, gate.q * points.q, gate.mean * points.mean, gaussian=False, what=what)
         return PairwiseMap(after, step)
 
     def sampled_units(self, points: Points, known: bool) -> UnitMap:

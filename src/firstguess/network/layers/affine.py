@@ -84,9 +84,8 @@ class Scale(UnitAffine):
 
         what = f"a scaled version of {points.what}"
         level = None if points.level is None else square * points.level
-        after = replace(
-            points, before=None, phi=None, q=square * points.q, mean=self.factor * points.mean, what=what, level=level
-        )
+        mean = self.factor * points.mean
+        after = replace(points, before=None, phi=None, q=square * points.q, mean=mean, what=what, level=level)
         return PairwiseMap(after, step, unchanged)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:

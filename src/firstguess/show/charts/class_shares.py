@@ -313,14 +313,12 @@ def _rects(
     up = theme.axis([0, top], tickCount=5, labelExpr=theme.PERCENT, grid=False)
     look: Any = {"orient": "top", "direction": "horizontal", "columns": side, "symbolType": "square"}
     legend, scale = alt.Legend(offset=12, padding=0, **look), alt.Scale(domain=list(names), range=list(colours))
-    base = alt.Chart(theme.data(rows)).mark_rect(
-        clip=True, stroke="white", strokeWidth=1 if columns <= 60 and side > 2 else 0.4
-    )
+    border = 1 if columns <= 60 and side > 2 else 0.4
+    base = alt.Chart(theme.data(rows)).mark_rect(clip=True, stroke="white", strokeWidth=border)
     x = alt.X("column:Q", title="Initializations, one a column, sorted", **across)
     color = alt.Color("band:N", title=None, sort=list(names), scale=scale, legend=legend)
-    return base.encode(
-        x=x, x2="to:Q", y=alt.Y("low:Q", title="Share of the data", **up), y2="high:Q", color=color, tooltip=tooltip
-    )
+    y = alt.Y("low:Q", title="Share of the data", **up)
+    return base.encode(x=x, x2="to:Q", y=y, y2="high:Q", color=color, tooltip=tooltip)
 
 
 def _top(bands: Any, classes: int) -> float:

@@ -185,9 +185,8 @@ def _remedies(f: Frontier, groups: Sequence[_Group], frame: _Frame) -> list[alt.
         line = line.mark_rule(color=_REMEDY, strokeWidth=1.8, strokeDash=dash).encode(x2="to g:Q", y2="to:Q")
         layers += [] if same else [line]
         spot = _chart([{**_row(first), "name": group.name, "number": str(number)}], frame).encode(tooltip=_TOOLTIP)
-        beside = alt.Chart(theme.data([{"number": str(number)}])).encode(
-            x=alt.value(_WIDTH + 26), y=alt.value(44 * number)
-        )
+        x = alt.value(_WIDTH + 26)
+        beside = alt.Chart(theme.data([{"number": str(number)}])).encode(x=x, y=alt.value(44 * number))
         layers += theme.numbered(beside, _REMEDY, hollow=group.head)
         layers += theme.numbered(spot.encode(yOffset=alt.value(-24 if same else 0)), _REMEDY, hollow=group.head)
         text = "\n".join(theme.wrapped(group.name, 30, 2)) + ": no change" * same

@@ -124,9 +124,8 @@ def fills(edges: Sequence[float]) -> list[alt.Chart]:
         {"position": high, "low": low, "word": name, "fill": fill}
         for low, high, name, fill in zip(edges, edges[1:], WORDS, _BANDS, strict=False)
     ]
-    base = alt.Chart(theme.data(rows)).encode(
-        y="position:Q", color=alt.Color("fill:N", scale=None, legend=None), x=alt.value(0), x2=alt.value("width")
-    )
+    color = alt.Color("fill:N", scale=None, legend=None)
+    base = alt.Chart(theme.data(rows)).encode(y="position:Q", color=color, x=alt.value(0), x2=alt.value("width"))
     borders = alt.Chart(theme.data(rows[:-1])).encode(y="position:Q")
     first, others = (
         alt.Chart(theme.data(part)).encode(text="word:N", x=alt.value(10)) for part in (rows[:1], rows[1:])

@@ -323,15 +323,12 @@ def transformer_phases_chart(
     ]  # fmt: skip
     look: Any = {"axis": alt.Axis(grid=False, labelAngle=0)}
     x = alt.X("strength:N", sort=None, title="Strength of queries and keys, σ_Qσ_K", **look)
-    y = alt.Y(
-        "residual:N", sort=[f"{a:.2g}" for a in diagram.residuals[::-1]], title="Strength of residuals, α", **look
-    )
+    sort = [f"{a:.2g}" for a in diagram.residuals[::-1]]
+    y = alt.Y("residual:N", sort=sort, title="Strength of residuals, α", **look)
     scale: Any = {"domain": ends} if ends else {"type": "symlog"}
+    legend = alt.Legend(format=form)
     heat = alt.Color(
-        "value:Q",
-        title=None,
-        scale=alt.Scale(range=_CORRELATION, interpolate="rgb", **scale),
-        legend=alt.Legend(format=form),
+        "value:Q", title=None, scale=alt.Scale(range=_CORRELATION, interpolate="rgb", **scale), legend=legend
     )
     tooltip = theme.tooltip(
         "phase", "strength", "residual", f"value|{words}|.3~g", "beta|std of attention logits|.3~g",
