@@ -297,10 +297,9 @@ def share(inits: int, bitwise_group: int) -> Share | None:
     blocks = {block.start: block for block in asked.known}
     for start in range(0, inits, size):
         if start not in blocks or blocks[start].inits != min(size, inits - start):
-            raise FirstguessError(
-                f"blocks of {size} members", got="others: workers computed them in groups of another size",
-                where="a join", hint="machines with as much memory, or no block=",
-            )  # fmt: skip
+            got = "others: workers computed them in groups of another size"
+            hint = "machines with as much memory, or no block="
+            raise FirstguessError(f"blocks of {size} members", got=got, where="a join", hint=hint)
     return Share(0, inits, size, [blocks[start] for start in range(0, inits, size)])
 
 

@@ -315,10 +315,8 @@ class _Initial:
 def _initial(style: str, init: str | None, std: float | None, embed_std: float | None, depth: int) -> _Initial:
     kind = init or ("gpt2" if style == "gpt2" else "llama")
     if kind not in get_args(Init):
-        raise InvalidInput(
-            f"init {', '.join(get_args(Init))}, or None for the style's own", got=init, where="transformer",
-            hint="init='torch'",
-        )  # fmt: skip
+        expected = f"init {', '.join(get_args(Init))}, or None for the style's own"
+        raise InvalidInput(expected, got=init, where="transformer", hint="init='torch'")
     if kind == "torch" and std is not None:
         raise InvalidInput("no std for init='torch'", got=std, where="transformer", hint="embed_std=0.02")
     std = 0.02 if std is None else std
@@ -434,15 +432,11 @@ def _of_text(text: str, classes: int, where: str) -> Network:
 def _meant(text: str, where: str) -> None:
     """Something that is no description at all, and what it looks like."""
     if text.endswith(_CHECKPOINTS):
-        raise ParseError(
-            "a model", got=f"{text!r}, a checkpoint", where=where,
-            hint="model = MyModel(); model.load_state_dict(torch.load(path)); then the model",
-        ) from None  # fmt: skip
+        hint = "model = MyModel(); model.load_state_dict(torch.load(path)); then the model"
+        raise ParseError("a model", got=f"{text!r}, a checkpoint", where=where, hint=hint) from None
     if is_path(text):
-        raise ParseError(
-            "a description", got=repr(text), where=where,
-            hint="fg.read(model, data).network, or the shell's firstguess diagnose for module:factory",
-        ) from None  # fmt: skip
+        hint = "fg.read(model, data).network, or the shell's firstguess diagnose for module:factory"
+        raise ParseError("a description", got=repr(text), where=where, hint=hint) from None
     if "." in text and all(part.isidentifier() for part in text.split(".")):
         hint = f"{text}:make_model"
         raise ParseError("a description, or module:factory", got=repr(text), where=where, hint=hint) from None

@@ -224,10 +224,9 @@ class Study:
         if not re.fullmatch(r"[\w][\w .+=-]{0,99}", name) or name.endswith((".table", " ")):
             raise InvalidInput("a name that a file can have", got=repr(name), where="study(name)", hint='"norms"')
         if not callable(function):
-            raise InvalidInput(
-                "a function of one configuration", got=type(function).__name__, where="study(function)",
-                hint="lambda p: fg.predict(fg.mlp(**p))",
-            )  # fmt: skip
+            expected = "a function of one configuration"
+            hint = "lambda p: fg.predict(fg.mlp(**p))"
+            raise InvalidInput(expected, got=type(function).__name__, where="study(function)", hint=hint)
         if block is not None:
             block = checks.count(block, 1, "number of members per block", "study(block)", "block=100")
         given: Any = configurations

@@ -43,10 +43,9 @@ class StudyFiles:
         """Configurations and addresses; None if there are none. With `digest`, of that study, or one clear error."""
         found = _read(self._plan)
         if found is not None and digest not in (None, _known(found.schema).get("digest")):
-            raise InvalidInput(
-                "a name of its own for each study of a store", got=f"{self.name}, which another study has taken since",
-                where=str(self.results.folder), hint="another name",
-            )  # fmt: skip
+            expected = "a name of its own for each study of a store"
+            got = f"{self.name}, which another study has taken since"
+            raise InvalidInput(expected, got=got, where=str(self.results.folder), hint="another name")
         return found
 
     @contextlib.contextmanager

@@ -310,10 +310,8 @@ def perform(work: Work, job: Job) -> TaskOutcome:
 
 def _check(code: str) -> None:
     if code and code != code_version():
-        raise InvalidInput(
-            f"firstguess {code}, as the driver has it", got=code_version(), where="a worker",
-            hint="the same firstguess, numpy, scipy and torch on all nodes, and no edits while a study runs",
-        )  # fmt: skip
+        hint = "the same firstguess, numpy, scipy and torch on all nodes, and no edits while a study runs"
+        raise InvalidInput(f"firstguess {code}, as the driver has it", got=code_version(), where="a worker", hint=hint)
 
 
 def failed(key: str, reason: str, seconds: float = 0.0, trace: str = "") -> TaskOutcome:
