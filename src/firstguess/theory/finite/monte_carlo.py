@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,28 +125,21 @@ class SampledPoints:
     counted: Array | None = None  # (networks · output layers, classes)
 
 
-class SampleSize(NamedTuple):
-    """How many networks, of how many points each."""
-
-    networks: int
-    points: int
-
-
 def whole_batch(network: Network) -> bool:
     """Whether a layer looks at all points of a batch."""
     return any(Mix.POINTS in layer.mixes for layer in every(network.layers))
 
 
-def sample_size(network: Network, width: int, dimension: int | None, points: int | None) -> SampleSize:
-    """What a few seconds are enough for; `points` is the size of the data set."""
+def sample_size(network: Network, width: int, dimension: int | None, points: int | None) -> tuple[int, int]:
+    """How many networks, of how many points each, a few seconds are enough for; `points`: those of the data set."""
     batch, own = whole_batch(network), all(layer.gaussian for layer in every(network.layers))
     size = _batch(network, points) if batch else POINTS if own else _BY_WEIGHTS
     depth = max(sum(layer.draws for layer in every(network.layers)), 1)
     if own and not batch:
-        return SampleSize(round(min(max(_WORK / (size * width * depth), _FEWEST), NETWORKS)), size)
+        return round(min(max(_WORK / (size * width * depth), _FEWEST), NETWORKS)), size
     weights = width * (dimension or 0) + width * width * (depth - 1)
     most = min(_WEIGHTS / max(weights, 1), _PRODUCTS / max(weights * size, 1), _BATCHES if batch else NETWORKS)
-    return SampleSize(round(max(most, _FEWEST_BY_WEIGHTS)), size)
+    return round(max(most, _FEWEST_BY_WEIGHTS)), size
 
 
 def _batch(network: Network, points: int | None) -> int:
@@ -180,16 +172,16 @@ def sample_points(
     True
     """
     check_sampled(network, width)
-    chosen = sample_size(network, width, inputs.dimension, points)
+    enough, each = sample_size(network, width, inputs.dimension, points)
 
     def start(rng: np.random.Generator, size: int) -> PointSample:
-        return PointSample(rng, width, inputs.signal(), source=Described(rng, inputs, size, chosen.points))
+        return PointSample(rng, width, inputs.signal(), source=Described(rng, inputs, size, each))
 
     rng = np.random.default_rng([seed, 0x417])
-    count = networks or chosen.networks
-    largest = max(width, chosen.points, inputs.dimension or 0)
-    gathered = _Gathered(network, count, chosen.points, whole_batch(network))
-    for size in blocks(count, chosen.points, largest, weights=chosen.points != POINTS):
+    count = networks or enough
+    largest = max(width, each, inputs.dimension or 0)
+    gathered = _Gathered(network, count, each, whole_batch(network))
+    for size in blocks(count, each, largest, weights=each != POINTS):
         gathered.add(start(rng, size), size)
         if progress is not None:
             progress(gathered.done, count)

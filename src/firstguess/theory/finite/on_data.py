@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -43,14 +42,6 @@ _MOST = 2000  # points of a batch
 _NETWORKS = 2000
 
 
-class OverlapsOnData(NamedTuple):
-    """Correlations at the output that put two points in one class as often as networks do; or guesses, counted."""
-
-    correlation: Array
-    size: FiniteSize
-    counted: Array | None = None  # (networks · output layers, classes)
-
-
 def sampled_on_data(
     network: Network,
     width: int,
@@ -59,7 +50,7 @@ def sampled_on_data(
     *,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> OverlapsOnData:
+) -> FiniteKernel:
     """Networks of `width` on the rows of x; `covariance` is that of their outputs at infinite width."""
     monte_carlo.check_sampled(network, width)
     flat = x.reshape(len(x), -1)
@@ -68,8 +59,8 @@ def sampled_on_data(
         expected = f"at most {_MOST} points, where a layer looks at all of them at finite width"
         hint = "points=2000, or fg.measure(net, x, width=…)"
         raise NotCovered(expected, got=len(flat), where="predict(width)", hint=hint)
-    chosen = monte_carlo.sample_size(network, width, flat.shape[1], len(flat))
-    points = len(flat) if batch else min(chosen.points, len(flat))
+    networks, points = monte_carlo.sample_size(network, width, flat.shape[1], len(flat))
+    points = len(flat) if batch else min(points, len(flat))
     root = np.sqrt(np.diagonal(covariance))
     if not (root > 0.0).all():
         raise NotCovered("points that are not 0 at the output", got="some that are", hint="fg.measure(net, x, width=…)")
@@ -80,7 +71,7 @@ def sampled_on_data(
     a, b = np.triu_indices(points, 1)
     rows, counted = list[Array](), list[Array]()
     normal, target = np.zeros((_TERMS, _TERMS)), np.zeros(_TERMS)
-    count, done = min(chosen.networks, _NETWORKS), 0
+    count, done = min(networks, _NETWORKS), 0
     largest = max(width, points, flat.shape[1])
     for size in monte_carlo.blocks(count, points, largest, weights=points > monte_carlo.POINTS):
         picked = np.stack([np.arange(points) if batch else rng.choice(len(flat), points, False) for _ in range(size)])
@@ -131,7 +122,7 @@ def sampled_on_data(
         if batch
         else "the network's noise is averaged over networks: how they differ is not in the distribution of the shares",
     )
-    return OverlapsOnData(c, size, np.concatenate(counted) if counted else None)
+    return _scaled(c, root, size, np.concatenate(counted) if counted else None)
 
 
 def _moments(flat: Array) -> Inputs:
@@ -191,7 +182,7 @@ class FiniteKernel:
 
     covariance: Array
     size: FiniteSize
-    counted: Array | None = None  # guesses of networks, where a layer looks at all points
+    counted: Array | None = None  # guesses (networks · output layers, classes), where a layer looks at all points
     lower: tuple[Array, float] | None = None  # its factor and the jitter of that, where one was found
 
 
@@ -219,10 +210,8 @@ def at_width(
         return replace(found, size=replace(found.size, remark=f"{found.size.remark}; the next order is not small"))
     if found is not None and drawn.size.error >= found.size.next_order:
         return found
-    root = np.sqrt(np.diagonal(covariance))
     remark = "; ".join(said for said in (why, drawn.size.remark) if said)
-    size = replace(drawn.size, remark=remark)
-    return _scaled(drawn.correlation, root, size, drawn.counted)
+    return replace(drawn, size=replace(drawn.size, remark=remark))
 
 
 def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) -> FiniteKernel:
