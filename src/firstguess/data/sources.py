@@ -274,13 +274,8 @@ def _known(key: str, data_dir: PathLike | None, split: str, *, progress: Progres
     root = data_root(data_dir, known.title, ask)
     looked = [root / folder for folder in known.folders]
     # The root itself counts too, unless it is another data set's folder: MNIST and Fashion-MNIST share file names.
-    others = {
-        name
-        for other in KNOWN.values()
-        if other is not known
-        for folder in other.folders
-        for name in (folder, folder.split("/")[0])
-    }
+    foreign = (folder for other in KNOWN.values() if other is not known for folder in other.folders)
+    others = {name for folder in foreign for name in (folder, folder.split("/")[0])}
     if not {root.name, f"{root.parent.name}/{root.name}"} & others:
         looked.append(root)
     for folder in looked:

@@ -266,13 +266,8 @@ class DescriptionEngine:
         with one_torch_thread():
             place = self._worker().first_nonfinite(member_seeds(self.seed, member, member + 1))
         name, where = (place.name, place.where) if place is not None else ("", "the statistics")
-        return (
-            Finding(
-                member_statistics.FindingKind.NONFINITE,
-                f"{len(bad)} of {inits} initializations have NaN or Inf; in member {member} first after {where}",
-                name,
-            ),
-        )
+        words = f"{len(bad)} of {inits} initializations have NaN or Inf; in member {member} first after {where}"
+        return (Finding(member_statistics.FindingKind.NONFINITE, words, name),)
 
     def _lead(self, data: torch.Tensor, lead: Sequence[Instr], shape: Shape) -> torch.Tensor:
         """Apply the layers before any weights once, to the data."""

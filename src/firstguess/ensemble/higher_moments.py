@@ -134,13 +134,8 @@ def not_gaussian(shapes: Sequence[LayerShape]) -> list[Finding]:
     if not bad:
         return []
     more = f" ({len(bad)} of {len(shapes)} layers are like this)" if len(bad) > 1 else ""
-    return [
-        Finding(
-            FindingKind.NOT_GAUSSIAN,
-            f"pre-activations are not Gaussian, as theory takes them: {', '.join(bad[0].fails)}{more}",
-            bad[0].name,
-        )
-    ]
+    words = f"pre-activations are not Gaussian, as theory takes them: {', '.join(bad[0].fails)}{more}"
+    return [Finding(FindingKind.NOT_GAUSSIAN, words, bad[0].name)]
 
 
 def table(shapes: Sequence[LayerShape], width: int) -> list[str]:

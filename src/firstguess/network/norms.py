@@ -116,14 +116,10 @@ class UnitNorm(Layer):
                 tile.t *= tile.outer(inverse)
 
         level = None if self.centre or points.level is None else points.level * points.outer_factors(inverse)
-        after = points.after(
-            self,
-            square if not self.divide else square / (square + eps) if eps else np.ones_like(square),
-            np.zeros_like(square) if self.centre else mean * inverse,
-            gaussian=points.gaussian,
-            what=f"{self._named} of {points.what}",
-            level=level,
-        )
+        q = square if not self.divide else square / (square + eps) if eps else np.ones_like(square)
+        left = np.zeros_like(square) if self.centre else mean * inverse
+        what = f"{self._named} of {points.what}"
+        after = points.after(self, q, left, gaussian=points.gaussian, what=what, level=level)
         if zero.any():
             return PairwiseMap(after, step)
         if not self.centre:

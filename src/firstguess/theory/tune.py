@@ -108,15 +108,9 @@ class Tuned(Record, Shown):
         known = not math.isnan(self.nonlinearity)
         p = f", nonlinearity {was.nonlinearity:.4g} → {self.nonlinearity:.4g}" if known else ""
         at = "at these gradients" if known else "with gradients as they come"
-        return "\n".join(
-            [
-                f"{self.knob}: {said}",
-                f"{moved}{p}",
-                f"This family reaches γ from {said_gamma(low)} to {said_gamma(high)} {at}.",
-                HARMLESS if known else _SHARED,
-                str(self.network),
-            ]
-        )
+        reach = f"This family reaches γ from {said_gamma(low)} to {said_gamma(high)} {at}."
+        last = HARMLESS if known else _SHARED
+        return "\n".join([f"{self.knob}: {said}", f"{moved}{p}", reach, last, str(self.network)])
 
 
 @known_options

@@ -143,15 +143,9 @@ class Activate(Layer):
             raise NotCovered("data points that are not zero", got=got, hint="a bias variance above 0, or drop them")
         mean, square = means(phi, q)
         constant = centre_of(self.phi, points) if phi.centered else 0.0
-        after = points.after(
-            self,
-            square - 2.0 * constant * mean + constant**2,
-            mean - constant,
-            gaussian=False,
-            what=f"the output of {self.phi}",
-            before=points if level == 0.0 else None,
-            phi=phi,
-        )
+        squares, what = square - 2.0 * constant * mean + constant**2, f"the output of {self.phi}"
+        before = points if level == 0.0 else None
+        after = points.after(self, squares, mean - constant, gaussian=False, what=what, before=before, phi=phi)
         slopes = leaky_slopes(phi)
         if slopes is not None:
             left, right = slopes

@@ -208,15 +208,8 @@ class Attention(TwoWeights):
         few = self.heads if self.groups is None else self.groups
         inner = Weights((width + 2 * (width // self.heads * few), width), width, self.weight_var, self.bias_var)
         outer = Weights((width, width), width, *self._outer)
-        return ops.SelfAttention(
-            ops.linear(draw, inner),
-            ops.linear(draw, outer),
-            self.heads,
-            self.causal,
-            self._turns(width),
-            few,
-            self.window,
-        )
+        first, last = ops.linear(draw, inner), ops.linear(draw, outer)
+        return ops.SelfAttention(first, last, self.heads, self.causal, self._turns(width), few, self.window)
 
 
 _GELU = registry.activation("gelu")

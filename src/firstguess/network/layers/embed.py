@@ -225,14 +225,9 @@ class Positions(TokenLayer):
             if mean.any() and old.any():
                 tile.k += old[tile.rows, None] * mean[tile.cols] + mean[tile.rows, None] * old[tile.cols]
 
-        after = points.after(
-            self,
-            points.q + np.tile(added.diagonal(), points.count) + 2.0 * old * mean,
-            old + mean,
-            gaussian=points.gaussian and not self.sinusoidal,
-            what=f"{points.what} with positions",
-            level=points.level,
-        )
+        q = points.q + np.tile(added.diagonal(), points.count) + 2.0 * old * mean
+        gaussian, what = points.gaussian and not self.sinusoidal, f"{points.what} with positions"
+        after = points.after(self, q, old + mean, gaussian=gaussian, what=what, level=points.level)
         return PairwiseMap(after, step)
 
     token_gradients = same_gradients
@@ -289,15 +284,8 @@ class FirstToken(TokenLayer):
         real = points.real
         if real is not None:
             real = np.pad(real.reshape(-1, places), ((0, 0), (1, 0)), constant_values=True).ravel()
-        after = points.after(
-            self,
-            widened(points.q, square),
-            widened(points.mean, 0.0),
-            gaussian=points.gaussian,
-            what=f"{points.what} after a first token",
-            level=level,
-            real=real,
-        )
+        q, mean, what = widened(points.q, square), widened(points.mean, 0.0), f"{points.what} after a first token"
+        after = points.after(self, q, mean, gaussian=points.gaussian, what=what, level=level, real=real)
         return PairwiseMap(after, step)
 
     def token_gradients(self, points: Points, k: Array, along: Callable[[Sequence[Layer]], Back]) -> Back:

@@ -132,15 +132,9 @@ def _after(block: RepeatedBlock, log_q: float, theta: float) -> Signal:
 
 @lru_cache(maxsize=65536)
 def _slope(block: RepeatedBlock, log_q: float) -> float:
-    return _growth(
-        block.layers,
-        pair_signal(log_q, math.pi / 2),
-        NotCovered(
-            "a block whose derivative is known",
-            got=str(block),
-            hint="fg.activation(fn, derivative=...) for a function of your own",
-        ),
-    )
+    hint = "fg.activation(fn, derivative=...) for a function of your own"
+    unknown = NotCovered("a block whose derivative is known", got=str(block), hint=hint)
+    return _growth(block.layers, pair_signal(log_q, math.pi / 2), unknown)
 
 
 def pair_signal(log_q: float, theta: float) -> Signal:
@@ -239,15 +233,9 @@ class Stage:
 
     def growth(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> float:
         """χ̃: what the mean square of gradients is multiplied by, going back through a stage."""
-        return _growth(
-            self.at(weight_var, bias_var),
-            pair_signal(log_q, theta),
-            NotCovered(
-                "a block whose gradients are known in closed form",
-                got=str(self),
-                hint="batchnorm without batch=; fg.activation(fn, derivative=...) for a function of your own",
-            ),
-        )
+        hint = "batchnorm without batch=; fg.activation(fn, derivative=...) for a function of your own"
+        unknown = NotCovered("a block whose gradients are known in closed form", got=str(self), hint=hint)
+        return _growth(self.at(weight_var, bias_var), pair_signal(log_q, theta), unknown)
 
     @property
     def mixes_points(self) -> bool:

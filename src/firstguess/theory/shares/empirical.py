@@ -105,14 +105,8 @@ def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
     part = 1.0
     if q < 1.0 - 1e-6:
         # About means that are those of these members the squares vary more, though they say nothing more.
-        part = _part(
-            float(square.var(ddof=1)) / (distribution + 4.0 * q * between / (classes - 1)),
-            q,
-            distribution,
-            inits,
-            level,
-            0.2,
-        )
+        scaled = float(square.var(ddof=1)) / (distribution + 4.0 * q * between / (classes - 1))
+        part = _part(scaled, q, distribution, inits, level, 0.2)
     shrunk = 1.0 - 1.0 / inits
 
     def below(t: float, x: float) -> float:
