@@ -125,8 +125,8 @@ def measured(
 
     `rows(found, *key)` has further columns of a cell's line in the `table` ("laws" where there is no other table).
     `tables` are others, `charts` are drawn, of these tables if they like; both get what the first set of sizes found.
-    `judge` gives the entries for the `claims`. All cells are asked for before one is looked
-    at: workers can share them. A chart without a title has the item's. `options` are those of `items.item`.
+    `judge` gives the entries for the `claims`. All cells are asked for before one is looked at: workers can share them.
+    A chart without a title has the item's. `options` are those of `items.item`.
     """
     name = table or ("" if tables and not rows else "laws")
 

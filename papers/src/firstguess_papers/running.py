@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Crew(Protocol):
-    """Others who compute pieces meanwhile: `spread.Workers`, in processes of this machine or on Ray."""
+    """Others who compute pieces meanwhile: `execute.Workers`, in processes of this machine or on Ray."""
 
     def submit(self, where: str, function: Callable[..., Piece], given: Mapping[str, Any]) -> None:
         """Have `function(**given)` computed and kept in the store under this address."""
@@ -52,7 +52,7 @@ class Run:
 
         x = run.data("cifar10:cat-dog", points=n)                # skips the item where the data are absent
         m = run.measure("dense(weight_var=2) > relu > dense", x, inits=inits, width=500)      # a resumable piece
-        p = run.piece({"what": "centers", "n": n}, lambda: {"centers": simulate(n)})        # another one
+        p = run.keep(simulate, label="centers", points=n, seed=run.seed)                      # another one
 
     A piece should take at most half a minute: Ctrl-C loses only the one under way.
     """
