@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firstguess.base.errors import InvalidInput
+from firstguess import InvalidInput
 from firstguess.cli.output import Json, print_json, print_pairs, print_table, say
 from firstguess.cli.subjects import DataDir
 
