@@ -70,14 +70,8 @@ class TrainedMembers(Followed, Record, Shown):
         """Label and value of every headline number, ± standard error over networks."""
         last = int(self.steps[-1])
         found = self.absorption
-        rows = [("network", self.what)]
-        rows.append(
-            (
-                "largest share",
-                f"{_at(self.largest, 0)} at the start, {_at(self.largest, -1)} after {spaced(last)} steps",
-            )
-        )
-        rows.append((found.label, found.words(last)))
+        share = f"{_at(self.largest, 0)} at the start, {_at(self.largest, -1)} after {spaced(last)} steps"
+        rows = [("network", self.what), ("largest share", share), (found.label, found.words(last))]
         rows.append(("accuracy at the end", _at(self.accuracy, -1)))
         favoured, others = self.accuracy["favoured"], self.accuracy["others"]
         rows.append(("  of the favoured class", f"{_at(favoured, 0)} at the start, {_at(favoured, -1)} at the end"))

@@ -152,13 +152,9 @@ class UnitNorm(Layer):
             if tile.t is not None:
                 tile.t *= scale
 
-        after = points.after(
-            self,
-            ((q - 2.0 * level * mean + level**2) * inverse**2).ravel(),
-            ((mean - level) * inverse).ravel(),
-            gaussian=points.gaussian,
-            what=f"{self._named} of {points.what}",
-        )
+        squares, means = (q - 2.0 * level * mean + level**2) * inverse**2, (mean - level) * inverse
+        what = f"{self._named} of {points.what}"
+        after = points.after(self, squares.ravel(), means.ravel(), gaussian=points.gaussian, what=what)
         return PairwiseMap(after, step)
 
     def sampled_units(self, points: Points, known: bool) -> UnitMap:

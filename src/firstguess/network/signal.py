@@ -37,14 +37,10 @@ class Distribution:
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
         """The signal after φ, or NotCovered."""
-        linear = self.words == "the output of linear"
-        raise NotCovered(
-            "a Gaussian signal before an activation",
-            got=self.words,
-            hint="dense in place of linear, which is the identity here: a layer with weights is dense"
-            if linear
-            else "put a dense layer between them, or use the ensemble reading: fg.measure(...)",
-        )
+        hint = "put a dense layer between them, or use the ensemble reading: fg.measure(...)"
+        if self.words == "the output of linear":
+            hint = "dense in place of linear, which is the identity here: a layer with weights is dense"
+        raise NotCovered("a Gaussian signal before an activation", got=self.words, hint=hint)
 
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
         """E φ'², the factor on the mean square of gradients going back; None where it is not known."""

@@ -91,14 +91,10 @@ class Residual(Layer):
         if got.grid != wanted.grid or (before.drawn and got.width != wanted.width):
             full = before.drawn and wanted.width is not None and got.width is not None
             what, came = (f"{s.sizes}" if full else f"{s.grid}" for s in (wanted, got))
-            raise InvalidInput(
-                f"a branch that gives the same shape as its shortcut, {what}"
-                if self.shortcut
-                else f"a branch that gives back the shape it gets, {what}",
-                got=came,
-                hint="leave the width of its last layer out; for conv(kernel=3) padding=1"
-                + (", and one stride in all" if self.shortcut else ""),
-            )
+            gives = "gives the same shape as its shortcut" if self.shortcut else "gives back the shape it gets"
+            hint = "leave the width of its last layer out; for conv(kernel=3) padding=1"
+            hint += ", and one stride in all" if self.shortcut else ""
+            raise InvalidInput(f"a branch that {gives}, {what}", got=came, hint=hint)
         return branch, shortcut
 
     def check(self) -> None:
@@ -172,14 +168,11 @@ class Residual(Layer):
 
     def _sum(self, points: Points, outer: Points, inner: Points) -> Points:
         """The points after the sum of shortcut and branch."""
-        return points.after(
-            self,
-            outer.q + self.scale**2 * inner.q + 2.0 * self.scale * outer.mean * inner.mean,
-            outer.mean + self.scale * inner.mean,
-            gaussian=outer.gaussian and inner.gaussian,
-            what=f"a residual sum with {outer.what if inner.gaussian else inner.what}",
-            level=_levels(outer, inner, self.scale),
-        )
+        q = outer.q + self.scale**2 * inner.q + 2.0 * self.scale * outer.mean * inner.mean
+        mean, level = outer.mean + self.scale * inner.mean, _levels(outer, inner, self.scale)
+        gaussian = outer.gaussian and inner.gaussian
+        what = f"a residual sum with {outer.what if inner.gaussian else inner.what}"
+        return points.after(self, q, mean, gaussian=gaussian, what=what, level=level)
 
     def _whole(self, points: Points, fold: Fold, k: Array, t: Array | None) -> Done:
         """A path that mixes points, or wants the covariances within one: all pairs go through both."""

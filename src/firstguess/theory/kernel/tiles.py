@@ -411,13 +411,11 @@ class Budget:
             )
         need = _ENTRY * arrays * entries * self.n**2 / 2.0
         if need > self.seconds:
-            raise NotCovered(
-                f"at most {max(2, int(self.n * math.sqrt(self.seconds / need)))} images, which take about "
-                f"{duration(self.seconds)}",
-                got=f"{self.n} images with up to {largest} positions: about {duration(need)}",
-                where="data",
-                hint="points=…, smaller images, or the ensemble reading: fg.measure(...)",
-            )
+            most = max(2, int(self.n * math.sqrt(self.seconds / need)))
+            expected = f"at most {most} images, which take about {duration(self.seconds)}"
+            got = f"{self.n} images with up to {largest} positions: about {duration(need)}"
+            hint = "points=…, smaller images, or the ensemble reading: fg.measure(...)"
+            raise NotCovered(expected, got=got, where="data", hint=hint)
         self.images = max(1, min(self.n, _TILE // largest))
         tiles = -(-self.n // self.images)
         self.total = segments * tiles * (tiles + 1) // 2
