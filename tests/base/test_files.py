@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import firstguess as fg
 from firstguess.base import files
@@ -87,8 +88,10 @@ def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> No
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         files.write(pipe, b"import torch\n")
-        assert stat.S_ISFIFO(pipe.stat().st_mode)
         assert os.read(reader, 100) == b"import torch\n"
+        fg.repair(torch.nn.Linear(6, 3), torch.randn(20, 6)).save(pipe)  # safetensors replaces what it writes to
+        assert b'"dtype":"F32"' in os.read(reader, 10_000)
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
     finally:
         os.close(reader)
     assert [path.name for path in tmp_path.iterdir()] == ["code.py"]

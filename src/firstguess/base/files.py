@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import tempfile
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Mapping
@@ -91,10 +92,12 @@ def place(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file next to its place and move it there: readers, other processes and a crash see all or nothing.
 
     A folder that is missing is made. No half-written file remains; OSError where the disk refuses. A device or a pipe
-    is written to and stays what it is: root could replace /dev/null.
+    is written to and stays what it is: root could replace /dev/null, and safetensors' own writer does.
     """
     if path.exists() and not path.is_file():
-        write(path)
+        with tempfile.TemporaryDirectory() as folder:
+            write(whole := Path(folder) / path.name)
+            path.write_bytes(whole.read_bytes())
         return
     half = path.with_name(f"{path.stem}.{uuid.uuid4().hex[:12]}.part")
     try:
