@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,7 +248,7 @@ def _pulls(run: Run, name: str, x: Data, *, depth: int, width: int, steps: int, 
     rate = _RATE * limits(run, text, x, width, name)[0]
     given: dict[str, Any] = {"network": text, "x": x.x, "y": x.y, "width": width, "lr": rate, "looks": looks.tolist()}
 
-    def part(how: str, members: range) -> dict[str, Any]:
+    def part(how: str, members: range) -> Mapping[str, Any]:
         label = f"gradients of {name}, {how}, {members.start + 1} to {members.stop}"
         return run.keep(follow, label=label, how=how, members=members, seed=run.seed, **given)
 
