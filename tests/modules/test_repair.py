@@ -428,3 +428,11 @@ def test_a_repaired_head_without_bias_and_one_that_moved_since() -> None:
     with torch.no_grad():
         fixed.get_parameter("12.bias").add_(torch.arange(5.0))  # trained, or set: no longer what the repair made it
     assert "repaired" not in {f.kind for f in fg.measure(fixed, x, inits=6).findings}
+
+
+def test_saved_weights_may_be_read_by_whom_other_files_may(tmp_path: Path) -> None:
+    """safetensors writes for the owner alone."""
+    plain = tmp_path / "plain"
+    plain.touch()
+    saved = fg.repair(mlp(2), torch.randn(50, 20)).save(tmp_path / "weights.safetensors")
+    assert saved.stat().st_mode == plain.stat().st_mode

@@ -434,8 +434,11 @@ def save_weights(model: nn.Module, path: str | Path) -> Path:
         ) from error
 
     def whole(half: Path) -> None:
+        half.touch()
+        mode = half.stat().st_mode  # as any new file; safetensors makes one that its owner alone may read
         try:
             save_model(model, str(half))
+            half.chmod(mode)
         except SafetensorError as error:  # a full disk, too
             raise OSError(errno.EIO, str(error)) from error
 
