@@ -28,14 +28,11 @@ class _Interruptible(Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _say_interrupted()
+            sys.stderr.write(_INTERRUPTED)
             raise typer.Exit(130) from None
 
 
-def _say_interrupted() -> None:
-    sys.stderr.write("firstguess: interrupted\n")
-
-
+_INTERRUPTED = "firstguess: interrupted\n"
 app = typer.Typer(
     name="firstguess",
     cls=_Interruptible,
@@ -63,24 +60,11 @@ def frame(
     pass
 
 
+_ON_A_MODEL = (models.diagnose, models.explain, models.check, models.measure, train.train, theory.coordinates)
+_OF_THEORY = (predict.predict, train.predict_training, theory.phases, theory.tune, theory.activations, setup.explore)
 _GROUPS = {
-    "Your model": (
-        models.diagnose,
-        models.explain,
-        models.check,
-        models.measure,
-        train.train,
-        theory.coordinates,
-        models.repair,
-    ),
-    "Theory": (
-        predict.predict,
-        train.predict_training,
-        theory.phases,
-        theory.tune,
-        theory.activations,
-        setup.explore,
-    ),
+    "Your model": (*_ON_A_MODEL, models.repair),
+    "Theory": _OF_THEORY,
     "Research": (research.sweep, research.reproduce, research.zoo),
     "Set-up": (setup.data, setup.doctor),
 }
@@ -99,18 +83,14 @@ def main() -> None:
         sys.stderr.write(f"firstguess: {in_shell(str(error))}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        _say_interrupted()
+        sys.stderr.write(_INTERRUPTED)
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe left: not our error
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:  # a full disk, a folder that may not be read, a name too long
-        _drop_output()
+        # What a full disk did not take would be tried once more at the end, with a message of its own.
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         sys.stderr.write(f"firstguess: Expected files that can be read and written, but got {reason(error)}.\n")
         sys.exit(2)
-
-
-def _drop_output() -> None:
-    """What a full disk did not take would be tried once more at the end, with a message of its own."""
-    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -8,21 +8,13 @@ from typing import Annotated, Any, cast
 
 import typer
 
+import firstguess as fg
 from firstguess.base import files
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import capital, is_path
 from firstguess.cli import subjects
-from firstguess.cli.output import (
-    Figure,
-    Json,
-    check_figure,
-    examples,
-    leave_if_interrupted,
-    print_json,
-    say,
-    show,
-)
+from firstguess.cli.output import Figure, Json, check_figure, examples, leave_if_interrupted, print_json, say, show
 from firstguess.cli.predict import closed_form
 from firstguess.cli.subjects import DataOptions
 
@@ -66,30 +58,13 @@ def diagnose(
 
     Then the evidence: how it guesses, which layers do it, whether it will train, how long the bias lasts.
     """
-    import firstguess as fg
-
     if report is not None:
         files.checked(report, (".html", ".htm"), said=".html", example="report.html", where="--report")
     chosen, options = subjects.subject(what, **model)
     given: Any = source.load(most=source.points)
-    d = fg.diagnose(
-        chosen,
-        given,
-        inits=inits,
-        seed=source.seed,
-        points=given.n,
-        seconds=seconds,
-        batch_size=batch_size,
-        advice=not no_advice,
-        lr=lr,
-        optimizer=optimizer,
-        steps=steps,
-        epochs=epochs,
-        goal=cast("Any", goal),
-        name=what,
-        data_name=source.data,
-        **options,
-    )
+    options |= {"lr": lr, "optimizer": optimizer, "steps": steps, "epochs": epochs, "goal": goal, "seconds": seconds}
+    options |= {"name": what, "data_name": source.data, "advice": not no_advice, "batch_size": batch_size}
+    d = fg.diagnose(chosen, given, inits=inits, seed=source.seed, points=given.n, **options)
     show(d, json=json)
     if report is not None:
         d.save(report)
@@ -119,25 +94,14 @@ def explain(
 
     For what to do about an architecture, firstguess diagnose.
     """
-    import firstguess as fg
-
     if not is_path(what):
-        raise InvalidInput(
-            "a model, module:name", got=what, where="explain", hint="firstguess diagnose for descriptions"
-        )
+        hint = "firstguess diagnose for descriptions"
+        raise InvalidInput("a model, module:name", got=what, where="explain", hint=hint)
     chosen, options = subjects.subject(what, width=0, redraw=redraw)
     given: Any = source.load(most=source.points)
+    options |= {"inits": inits, "points": given.n, "seconds": seconds, "seed": source.seed}
     with bar("explaining") as tick:
-        found = fg.explain_guess(
-            chosen,
-            given,
-            inits=inits,
-            points=given.n,
-            seconds=seconds,
-            seed=source.seed,
-            progress=tick,
-            **options,
-        )
+        found = fg.explain_guess(chosen, given, progress=tick, **options)
     show(found, json=json)
 
 
@@ -187,21 +151,11 @@ def check(
 
     chosen, options = subjects.subject(what, **model)
     given: Any = source.load()
+    options |= {"strict": strict, "inits": inits, "seed": source.seed, "batch_size": batch_size}
     with bar("drawing networks") as tick:
         try:
             faults = gate.faults_to_fix(chosen, given)
-            found = gate.check(
-                chosen,
-                given,
-                max_gamma,
-                max_share,
-                strict=strict,
-                inits=inits,
-                seed=source.seed,
-                batch_size=batch_size,
-                progress=tick,
-                **options,
-            )
+            found = gate.check(chosen, given, max_gamma, max_share, progress=tick, **options)
         except FirstguessError:
             raise
         except Exception as error:  # of the user's code: not to be taken for "too biased", which is exit code 1
@@ -260,23 +214,12 @@ def measure(
 
     Ctrl-C keeps what was computed.
     """
-    import firstguess as fg
-
     check_figure(figure)
     chosen, options = subjects.subject(what, **model)
     given: Any = source.load()
+    options |= {"classes": classes, "precision": precision, "batch_size": batch_size}
     with bar("drawing networks") as drawing:
-        m = fg.measure(
-            chosen,
-            given,
-            inits=inits,
-            seed=source.seed,
-            classes=classes,
-            precision=precision,
-            batch_size=batch_size,
-            progress=drawing,
-            **options,
-        )
+        m = fg.measure(chosen, given, inits=inits, seed=source.seed, progress=drawing, **options)
 
     def chart() -> Any:
         if not isinstance(chosen, str):
@@ -314,21 +257,18 @@ def repair(
     import torch
     from torch import nn
 
-    import firstguess as fg
     from firstguess.modules.members.sources import found_at
 
     if not is_path(what):
-        raise InvalidInput(
-            "a model, package.module:name", got=what, where="repair", hint="firstguess tune for descriptions"
-        )
+        hint = "firstguess tune for descriptions"
+        raise InvalidInput("a model, package.module:name", got=what, where="repair", hint=hint)
     torch.manual_seed(source.seed)
     factory: Any = found_at(what)
     try:
         made: Any = factory()
     except Exception as error:  # of the user's code, or of what is no factory at all
-        raise InvalidInput(
-            "a factory of nn.Module, called without arguments", got=f"{type(error).__name__}: {error}", where=what
-        ) from error
+        got = f"{type(error).__name__}: {error}"
+        raise InvalidInput("a factory of nn.Module, called without arguments", got=got, where=what) from error
     if not isinstance(made, nn.Module):
         raise InvalidInput("a factory of nn.Module", got=type(made).__name__, where=what)
     given = source.load(most=source.points)

@@ -58,9 +58,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     to_list = getattr(value, "tolist", None)
-    if to_list is not None:
-        return plain(to_list())
-    return value
+    return value if to_list is None else plain(to_list())
 
 
 def print_json(data: Any) -> None:
@@ -116,23 +114,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     from rich.text import Text
 
     cells = [tuple(row) for row in rows]
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.collapse_padding = True
     for index, column in enumerate(columns):
         folds = column in wrap
         widest = max(len(text) for text in (column, *(row[index] for row in cells)))
-        table.add_column(
-            column,
-            justify="left" if index == 0 or folds else "right",
-            no_wrap=not folds,
-            min_width=min(widest, _READABLE) if folds else widest,
-        )
+        least, side = min(widest, _READABLE) if folds else widest, "left" if index == 0 or folds else "right"
+        table.add_column(column, justify=side, no_wrap=not folds, min_width=least)
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     console = Console()
@@ -195,13 +183,13 @@ def in_shell(message: str) -> str:
     >>> print(in_shell("Expected a study. Try: lambda p: fg.predict(fg.mlp(**p))"))
     Expected a study. Try: MODULE:NAME of a function in a file of yours
     """
+
+    def typed(hint: str) -> str:
+        name = re.search(r"(\w+)=lambda", hint)
+        return _IN_SHELL.get(name[1] if name else "", "MODULE:NAME of a function in a file of yours")
+
     said, *hints = message.split(" Try: ")
-    return " Try: ".join((said, *(_typed(hint) if "lambda" in hint else hint for hint in hints)))
-
-
-def _typed(hint: str) -> str:
-    asked = re.search(r"(\w+)=lambda", hint)
-    return _IN_SHELL.get(asked[1] if asked else "", "MODULE:NAME of a function in a file of yours")
+    return " Try: ".join((said, *(typed(hint) if "lambda" in hint else hint for hint in hints)))
 
 
 def leave_if_interrupted(findings: Iterable[Finding]) -> None:
@@ -213,8 +201,7 @@ def leave_if_interrupted(findings: Iterable[Finding]) -> None:
         raise typer.Exit(130)
 
 
-# --------------------------------------------------------------------------------------------------------------
-# One vocabulary for all commands; a command line that cannot be read ends like any other bad input: in one line.
+# A command line that cannot be read ends like any other bad input: in one line.
 
 
 def run(app: typer.Typer) -> None:
@@ -222,9 +209,8 @@ def run(app: typer.Typer) -> None:
     try:
         code: object = app(prog_name="firstguess", standalone_mode=False)
     except MemoryError as error:
-        raise InvalidInput(
-            "something that fits in memory", got=str(error) or "no more of it", hint="fewer points or a smaller width"
-        ) from None
+        got, hint = str(error) or "no more of it", "fewer points or a smaller width"
+        raise InvalidInput("something that fits in memory", got=got, hint=hint) from None
     except Exception as error:
         # Click's own exceptions by what they can do: newer versions of Typer carry a copy of Click, older ones use it.
         words = cast("Callable[[], str] | None", getattr(error, "format_message", None))
@@ -235,21 +221,12 @@ def run(app: typer.Typer) -> None:
             if words().strip():
                 cast(Any, error).show()
         else:
-            sys.stderr.write(f"firstguess: {_line(words())} Try: {_help(error)}\n")
+            line, path = " ".join(words().split()), getattr(getattr(error, "ctx", None), "command_path", "firstguess")
+            end = "" if line.endswith((".", "?", "!")) else "."
+            sys.stderr.write(f"firstguess: {line}{end} Try: {path} --help\n")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if line.endswith((".", "?", "!")) else f"{line}."
-
-
-def _help(error: Exception) -> str:
-    path = getattr(getattr(error, "ctx", None), "command_path", "firstguess")
-    return f"{path} --help"
-
-
-# --------------------------------------------------------------------------------------------------------------
 # One vocabulary for all commands: what stands after an option in the help, by its name; flags have nothing there.
 
 # Option or argument -> what stands for its value. The same name means the same in every command.
@@ -268,7 +245,7 @@ def worded(parameter: Any) -> Any:
     """The same parameter with its word; Typer's own is <int> or <bool>."""
     if parameter.param_type_name == "argument":
         parameter.metavar = parameter.metavar or VALUES.get(parameter.name)
-        parameter.display_type_rich = _nothing  # its name says it
+        parameter.display_type_rich = lambda *_, **__: None  # its name says it
     elif getattr(parameter, "is_flag", False):
         parameter.metavar = ""
     elif parameter.metavar is None:
@@ -279,13 +256,7 @@ def worded(parameter: Any) -> Any:
 def _kind(parameter: Any) -> str:
     """The name of its type: newer versions of Typer have the annotation, older ones Click's type."""
     described = getattr(parameter, "type_descriptor", None)
-    if described is not None:
-        return getattr(described.annotation, "__name__", "")
-    return getattr(parameter.type, "name", "")
-
-
-def _nothing(*_: object, **__: object) -> None:
-    return None
+    return getattr(parameter.type, "name", "") if described is None else getattr(described.annotation, "__name__", "")
 
 
 class Command(TyperCommand):

@@ -11,21 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import firstguess as fg
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.progress import bar
 from firstguess.base.text import rounded_off, spaced, with_error, with_old_names
-from firstguess.cli import subjects
-from firstguess.cli.output import (
-    Figure,
-    Json,
-    check_figure,
-    examples,
-    print_json,
-    print_pairs,
-    print_table,
-    save_figure,
-    say,
-)
+from firstguess.cli import output, subjects
+from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, print_pairs, print_table
 from firstguess.cli.subjects import DataOptions
 
 if TYPE_CHECKING:
@@ -61,21 +52,17 @@ def needed(
     network: Network, tolerance: float, mean_square: float | None, variance: float | None, *, alone: bool, json: bool
 ) -> None:
     """The width from which on infinite theory is right to a tolerance."""
-    import firstguess as fg
-
     if not alone:
-        raise InvalidInput(
-            "--width-needed without --data", got="both", hint="leave --data out: it is for i.i.d. inputs"
-        )
+        hint = "leave --data out: it is for i.i.d. inputs"
+        raise InvalidInput("--width-needed without --data", got="both", hint=hint)
     inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
     width = fg.width_needed(network, tolerance=tolerance, inputs=inputs)
     if json:
         print_json({"network": network.to_dict(), "tolerance": tolerance, "width_needed": width})
         return
     right = f"from there on infinite theory has the standard deviation of a class's share right to {tolerance:g}"
-    print_pairs(
-        "Width needed", [("network", f"{network}  ({network.classes} classes)"), ("width", f"{spaced(width)}: {right}")]
-    )
+    described = f"{network}  ({network.classes} classes)"
+    print_pairs("Width needed", [("network", described), ("width", f"{spaced(width)}: {right}")])
 
 
 class Standardize(StrEnum):
@@ -180,8 +167,6 @@ def predict(
     layers, a sampled distribution. With --width and --dimension, the guesses of networks of that size, and how they
     differ from those of infinite ones.
     """
-    import firstguess as fg
-
     check_figure(figure)
     asked = _kernel_options(
         {"data": data, "points": points, "data_dir": data_dir and str(data_dir),
@@ -205,10 +190,9 @@ def predict(
         prediction = infinite = fg.predict(described, inputs=inputs, points=points)
         if width is not None or dimension is not None:
             finite = replace(inputs, dimension=dimension)
+            sized: dict[str, Any] = {"points": points, "width": width, "seed": seed or 0}
             with bar("finite size") as tick:  # a chain of networks takes seconds
-                prediction = fg.predict(
-                    described, inputs=finite, points=points, width=width, seed=seed or 0, progress=tick
-                )
+                prediction = fg.predict(described, inputs=finite, progress=tick, **sized)
         references: list[fg.Prediction] = []
     else:
         loaded = asked.some()
@@ -227,7 +211,7 @@ def predict(
         _show(prediction, layers)
         show(prediction, infinite)
     if figure is not None:
-        save_figure(_chart(prediction, references, draw), figure)
+        output.save_figure(_chart(prediction, references, draw), figure)
 
 
 def _kernel_options(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> KernelOptions | None:
@@ -241,14 +225,11 @@ def _kernel_options(options: dict[str, Any], *, compare: bool, inputs: dict[str,
         return None
     iid = ["--" + k.replace("_", "-") for k, v in inputs.items() if v is not None]
     if iid:
-        raise InvalidInput(
-            "either --data or a description of i.i.d. inputs",
-            got=f"both --data and {', '.join(iid)}",
-            hint=f"leave {', '.join(iid)} out; --shift and --standardize change the data",
-        )
-    idle = ["--inits"] if "inits" in given and not compare else []
-    if idle:
-        raise InvalidInput(f"--compare together with {', '.join(idle)}", got="no --compare", hint="--compare")
+        expected, names = "either --data or a description of i.i.d. inputs", ", ".join(iid)
+        hint = f"leave {names} out; --shift and --standardize change the data"
+        raise InvalidInput(expected, got=f"both --data and {names}", hint=hint)
+    if "inits" in given and not compare:
+        raise InvalidInput("--compare together with --inits", got="no --compare", hint="--compare")
     if "standardize" in given:
         given["standardize"] = given["standardize"].value
     return KernelOptions(**given)
@@ -261,28 +242,16 @@ def _show(prediction: Prediction, layers: bool) -> None:
     print_pairs(f"Prediction ({prediction.reading}, {prediction.network.classes} classes)", pairs)
     if not layers:
         return
-    rows = [
-        (
-            f"{i}  {r.layer}",
-            f"{rounded_off(r.gamma):.6g}",
-            f"{rounded_off(r.correlation):.6g}",
-            f"{_log(r.log_q):.5g}",
-            "–" if r.gradient is None else f"{r.gradient:.5g}",
-        )
-        for i, r in enumerate(prediction.layers, start=1)
-    ]
+    rows: list[tuple[str, ...]] = []
+    for i, r in enumerate(prediction.layers, start=1):
+        log_q = 0.0 if abs(r.log_q) < 1e-12 else r.log_q  # which is 0 but for rounding
+        numbers = f"{rounded_off(r.gamma):.6g}", f"{rounded_off(r.correlation):.6g}", f"{log_q:.5g}"
+        rows.append((f"{i}  {r.layer}", *numbers, "–" if r.gradient is None else f"{r.gradient:.5g}"))
     print_table("", ("layer", "γ", "c", "log q", "gradient factor"), rows)
-
-
-def _log(value: float) -> float:
-    """A logarithm; 0 where it is 0 but for rounding."""
-    return 0.0 if abs(value) < 1e-12 else value
 
 
 def _chart(prediction: Prediction, references: list[Prediction], draw: ChartChoice) -> Chart:
     """The distribution of class shares or γ by depth; a kernel's next to the closed form's."""
-    import firstguess as fg
-
     if draw is ChartChoice.depth:
         named = {p.reading: p for p in (*references, prediction)}
         return fg.figures.gamma_by_depth_chart(named if references else [prediction])
@@ -291,7 +260,6 @@ def _chart(prediction: Prediction, references: list[Prediction], draw: ChartChoi
     return fg.figures.guesses_chart(prediction)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # On data: the kernel reading, and with `--compare` all three readings of one data set.
 
 
@@ -315,8 +283,6 @@ class KernelOptions(DataOptions):
 
 def kernel(network: Network, data: Data, asked: KernelOptions, width: int | None = None) -> Prediction:
     """The kernel reading, at infinite width or at this one, with a progress bar."""
-    import firstguess as fg
-
     with bar("kernel" if width is None else f"kernel at width {width}") as tick:
         return fg.predict(network, data=data, draws=asked.draws, seed=asked.seed, width=width, progress=tick)
 
@@ -325,8 +291,6 @@ def predicted_training(
     network: Network, asked: KernelOptions | None, options: dict[str, Any], *, json: bool, figure: Path | None
 ) -> None:
     """What training does to the bias, predicted: a page or JSON, and a figure."""
-    import firstguess as fg
-
     if asked is None:
         raise InvalidInput("--data together with --training", got="no --data", hint="--data digits")
     shape, warmup = options.pop("schedule", "constant"), options.pop("warmup", 0)
@@ -334,31 +298,25 @@ def predicted_training(
         steps = options.get("steps", STEPS)
         options["lr"] = fg.schedules.named(shape, options.get("lr", LR), steps=steps, warmup=warmup)
     data = asked.some()
-    draws = {} if asked.draws == DRAWS else {"draws": asked.draws}
+    options |= {} if asked.draws == DRAWS else {"draws": asked.draws}
     with bar("training, predicted") as tick:
-        t = fg.predict_training(
-            network, data=data, width=asked.real_width, seed=asked.seed, progress=tick, **draws, **options
-        )
+        t = fg.predict_training(network, data=data, width=asked.real_width, seed=asked.seed, progress=tick, **options)
     if json:
         print_json(t.to_dict())
     else:
         title = f"Predicted training ({len(t.largest.draws)} networks, {t.network.classes} classes, {data.n} points)"
         print_pairs(title, [*t.summary(), *(("assumes", remark) for remark in t.assumptions)])
     if figure is not None:
-        save_figure(fg.figures.training_chart(t), figure)
+        output.save_figure(fg.figures.training_chart(t), figure)
 
 
 def closed_form(network: Network, data: Data) -> Prediction:
     """The closed form for i.i.d. inputs with these data's mean and variance."""
-    import firstguess as fg
-
     return fg.predict(network, inputs=fg.Inputs.of_data(data), points=data.n)
 
 
 def compare_readings(network: Network, data: Data, asked: KernelOptions, *, json: bool, figure: Path | None) -> None:
     """All three readings of a network on these data: a table or JSON, and a figure."""
-    import firstguess as fg
-
     predictions: dict[str, Prediction] = {}
     why: dict[str, str] = {}
     asks: dict[str, Callable[[], Prediction]] = {
@@ -372,28 +330,24 @@ def compare_readings(network: Network, data: Data, asked: KernelOptions, *, json
             predictions[name] = read()
         except NotCovered as error:
             why[name] = str(error)
-    measured = _measure(network, data, asked)
+    with bar("measuring") as tick:
+        known: dict[str, Any] = {"inits": asked.inits, "width": asked.real_width, "seed": asked.seed}
+        measured = fg.measure(network, data, progress=tick, **known)
     rows = [*(_predicted(name, p) for name, p in predictions.items()), _measured(measured, asked)]
     if json:
-        print_json(
-            {"network": network.to_dict(), "data": data.to_dict(), "seed": asked.seed, "readings": rows, "notes": why}
-        )
+        found = {"network": network.to_dict(), "data": data.to_dict(), "seed": asked.seed}
+        print_json({**found, "readings": rows, "notes": why})
     else:
-        print_pairs(
-            "Readings of one network" if asked.width is not None else "Three readings of one network",
-            [
-                ("network", f"{network}  ({network.classes} classes)"),
-                ("data", f"{data.name}: {data.n} points"),
-                *((f"{name}: none", reason) for name, reason in why.items()),
-            ],
-        )
+        pairs = [("network", f"{network}  ({network.classes} classes)"), ("data", f"{data.name}: {data.n} points")]
+        pairs += [(f"{name}: none", reason) for name, reason in why.items()]
+        print_pairs(f"{'Three readings' if asked.width is None else 'Readings'} of one network", pairs)
         print_table("", ("reading", "γ of the output", "std of G₀", "E max G", "seconds"), [_row(r) for r in rows])
         for name, p in predictions.items():
             for remark in p.assumptions if name.startswith("kernel") else ():
-                say(f"{name}: {remark}")
+                output.say(f"{name}: {remark}")
     if figure is not None:
         chart = fg.figures.readings_chart(predictions.get("closed form"), predictions.get("kernel"), measured)
-        save_figure(chart, figure)
+        output.save_figure(chart, figure)
 
 
 def short(prediction: Prediction) -> dict[str, Any]:
@@ -401,32 +355,16 @@ def short(prediction: Prediction) -> dict[str, Any]:
     data = prediction.to_dict()
     law = prediction.guesses
     levels = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
-    data["guesses"] = {
-        "classes": law.classes,
-        "points": law.points,
-        "quantiles": {f"{level:g}": float(law.quantile(level)) for level in levels},
-        "prob_max_above": {f"{t:g}": float(law.prob_max_above(t)) for t in (0.5, 0.75, 0.9, 0.99)},
-    }
-    return data
-
-
-def _measure(network: Network, data: Data, asked: KernelOptions) -> Measurement:
-    import firstguess as fg
-
-    with bar("measuring") as tick:
-        return fg.measure(network, data, inits=asked.inits, width=asked.real_width, seed=asked.seed, progress=tick)
+    quantiles = {f"{level:g}": float(law.quantile(level)) for level in levels}
+    above = {f"{t:g}": float(law.prob_max_above(t)) for t in (0.5, 0.75, 0.9, 0.99)}
+    guesses = {"classes": law.classes, "points": law.points, "quantiles": quantiles, "prob_max_above": above}
+    return {**data, "guesses": guesses}
 
 
 def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
     law: Any = prediction.guesses
-    row: dict[str, Any] = {
-        "reading": name,
-        "gamma": prediction.gamma.tolist(),
-        "std": law.std(),
-        "largest": law.expected_max(),
-        "prob_max_above_0.9": law.prob_max_above(0.9),
-        "seconds": prediction.seconds,
-    }
+    row: dict[str, Any] = {"reading": name, "gamma": prediction.gamma.tolist(), "std": law.std()}
+    row |= {"largest": law.expected_max(), "prob_max_above_0.9": law.prob_max_above(0.9), "seconds": prediction.seconds}
     if prediction.finite_size is not None:
         row["finite_size"] = prediction.finite_size.to_dict()
     if name.startswith("kernel"):
@@ -437,22 +375,12 @@ def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
 
 def _measured(measured: Measurement, asked: KernelOptions) -> dict[str, Any]:
     law = measured.guesses
-    return with_old_names(
-        {
-            "reading": "measured",
-            "gamma": measured.gamma.tolist(),
-            "gamma_se": measured.gamma_se.tolist(),
-            "std": law.std(),
-            "std_se": law.standard_error("std"),
-            "largest": law.expected_max(),
-            "largest_se": law.standard_error("largest"),
-            "prob_max_above_0.9": law.prob_max_above(0.9),
-            "seconds": measured.seconds,
-            "inits": measured.inits,
-            "width": asked.real_width,
-            "findings": [f"{f.kind}: {f.message}" for f in measured.findings],
-        }
-    )
+    row: dict[str, Any] = {"reading": "measured", "gamma": measured.gamma.tolist()}
+    row |= {"gamma_se": measured.gamma_se.tolist(), "std": law.std(), "std_se": law.standard_error("std")}
+    row |= {"largest": law.expected_max(), "largest_se": law.standard_error("largest")}
+    row |= {"prob_max_above_0.9": law.prob_max_above(0.9), "seconds": measured.seconds, "inits": measured.inits}
+    findings = [f"{f.kind}: {f.message}" for f in measured.findings]
+    return with_old_names({**row, "width": asked.real_width, "findings": findings})
 
 
 def _row(reading: dict[str, Any]) -> tuple[str, ...]:

@@ -229,11 +229,9 @@ def zoo(
 
 def reproduce() -> None:
     """Recompute figures and claims of the papers: numbers as Parquet, figures, and a ledger of what holds."""
-    raise InvalidInput(
-        "the package of the papers, which `firstguess reproduce` comes with",
-        got="none installed",
-        hint="pip install firstguess-papers (in a clone: pip install ./papers)",
-    )
+    hint = "pip install firstguess-papers (in a clone: pip install ./papers)"
+    expected = "the package of the papers, which `firstguess reproduce` comes with"
+    raise InvalidInput(expected, got="none installed", hint=hint)
 
 
 def installed(name: str) -> Any:

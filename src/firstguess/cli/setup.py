@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+import firstguess as fg
 from firstguess._version import __version__
 from firstguess.cli import subjects
 from firstguess.cli.output import Json, examples, print_json, print_pairs
@@ -36,8 +37,6 @@ def data(
     γ₀ is the drift ratio of the points: how far their common mean outweighs their differences. Every network starts
     from it. Points are prepared as in every command; --standardize none leaves them raw.
     """
-    import firstguess as fg
-
     bias = fg.data_bias(subjects.DataOptions(name, **source).load(), seed=source["seed"])
     if json:
         print_json(bias.to_dict())
@@ -78,8 +77,8 @@ def report(data_dir: str | None) -> dict[str, object]:
         "python": f"{platform.python_version()} at {sys.executable}",
         "system": f"{platform.system()} {platform.machine()}",
         "cores": cores(),
-        "needs": {name: _version(name) for name in _required()},
-        "extras": {name: _version(name) for name in _optional()},
+        "needs": {name: _version(name) for name in _requirements(optional=False)},
+        "extras": {name: _version(name) for name in _requirements(optional=True)},
         "data": data_sets(data_dir),
         "browser": next((path for path in map(shutil.which, _BROWSERS) if path), None),
     }
@@ -98,7 +97,7 @@ def data_sets(data_dir: str | None) -> dict[str, str | None]:
     return found
 
 
-def _requirements(optional: bool) -> list[str]:
+def _requirements(*, optional: bool) -> list[str]:
     from importlib import metadata  # here: every command loads this file
 
     try:
@@ -108,14 +107,6 @@ def _requirements(optional: bool) -> list[str]:
     extra = re.compile(r"extra == ['\"](?!dev)")
     chosen = [line for line in lines if (extra.search(line) if optional else "extra ==" not in line)]
     return list(dict.fromkeys(re.split(r"[^\w.-]", line)[0] for line in chosen))
-
-
-def _required() -> list[str]:
-    return _requirements(optional=False)
-
-
-def _optional() -> list[str]:
-    return _requirements(optional=True)
 
 
 def _version(package: str) -> str | None:
@@ -156,9 +147,6 @@ def explore(
     sliders. Served on this machine only (127.0.0.1), with a token that is part of the printed address. Stop it with
     Ctrl-C.
     """
-    import os
-    import sys
-
     from firstguess.explore.server import serve
 
     def said(address: str) -> None:

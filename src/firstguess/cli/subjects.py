@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -18,7 +18,7 @@ from firstguess.base.progress import bar
 from firstguess.base.text import is_path
 
 if TYPE_CHECKING:
-    from firstguess.data import Data, Standardization
+    from firstguess.data import Data
     from firstguess.network.activations.record import Activation
     from firstguess.network.network import Network
 
@@ -31,22 +31,20 @@ def _of(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete)]
 
 
+def _offering(words: Iterable[str]) -> Callable[[str], list[str]]:
+    def offer(incomplete: str) -> list[str]:  # a function, whose annotations Typer reads
+        return _of(words, incomplete)
+
+    return offer
+
+
 def activations(incomplete: str) -> list[str]:
     from firstguess.network.activations.registry import names
 
     return _of(names(), incomplete)
 
 
-def builders(incomplete: str) -> list[str]:
-    return _of(WORDS, incomplete)
-
-
-def norms(incomplete: str) -> list[str]:
-    return _of(NORMS, incomplete)
-
-
-def standardizations(incomplete: str) -> list[str]:
-    return _of(STANDARDIZATIONS, incomplete)
+builders, norms, standardizations = map(_offering, (WORDS, NORMS, STANDARDIZATIONS))
 
 
 def data_sets(incomplete: str) -> list[str]:
@@ -170,16 +168,9 @@ SCHEDULE: dict[str, Any] = {
 }
 
 
-# Of the data that a command reads: as `DataOptions`.
-DATA: dict[str, Any] = {
-    "data": DataName,
-    "data_dir": DataDir,
-    "points": Points,
-    "standardize": Standardize,
-    "seed": Seed,
-}
-
-SOME_DATA = {name: option for name, option in DATA.items() if name != "data"}  # of data that a command has already
+# Of data that a command has already, and of those that it reads: as `DataOptions`.
+SOME_DATA: dict[str, Any] = {"data_dir": DataDir, "points": Points, "standardize": Standardize, "seed": Seed}
+DATA: dict[str, Any] = {"data": DataName, **SOME_DATA}
 
 # Of what is measured: `subject` takes them.
 MODEL: dict[str, Any] = {"width": Width, "init": Init, "redraw": Redraw}
@@ -243,16 +234,13 @@ def described_by(network: str, options: Mapping[str, Any], classes: int | None) 
         text = as_network(network, classes)  # what is no description at all says so first
         if given:
             names = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise InvalidInput(
-                "options for mlp, residual_mlp or cnn only together with one of these words",
-                got=f"{names} with a description",
-                hint='write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"',
-            )
+            expected = "options for mlp, residual_mlp or cnn only together with one of these words"
+            hint = 'write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"'
+            raise InvalidInput(expected, got=f"{names} with a description", hint=hint)
         return text
     if network == "residual_mlp" and "pool" in given:
-        raise InvalidInput(
-            "no --pool with residual_mlp", got=given["pool"], hint="describe the network as text instead"
-        )
+        hint = "describe the network as text instead"
+        raise InvalidInput("no --pool with residual_mlp", got=given["pool"], hint=hint)
     if "activation" in given:
         given["activation"] = _activation(str(given["activation"]))
     if "placement" in given:
@@ -308,16 +296,9 @@ class DataOptions:
         from firstguess.data import load
 
         points = self.points if most is None else most if self.data.partition(":")[0] in LARGE else None
+        known: dict[str, Any] = {"data_dir": self.data_dir, "points": points, "standardize": self.standardize}
         with bar("reading data") as tick:
-            found = load(
-                self.data,
-                data_dir=self.data_dir,
-                points=points,
-                standardize=cast("Standardization | None", self.standardize),  # load checks it
-                shift=self.shift,
-                seed=self.seed,
-                progress=tick,
-            )
+            found = load(self.data, shift=self.shift, seed=self.seed, progress=tick, **known)
         return found.subset(most, self.seed) if most is not None and found.n > most else found
 
     def some(self) -> Data:

@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+import firstguess as fg
 from firstguess.base import files
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.text import is_path
-from firstguess.cli import subjects
-from firstguess.cli.output import (
-    Figure,
-    Json,
-    check_figure,
-    examples,
-    print_json,
-    print_pairs,
-    print_table,
-    save_figure,
-    say,
-    show,
-)
+from firstguess.base.text import capital, is_path
+from firstguess.cli import output, subjects
+from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
     from firstguess.modules.coordinates import Coordinates
@@ -66,7 +56,6 @@ def phases(
     """
     import numpy as np
 
-    import firstguess as fg
     from firstguess.theory.phases.layer_map import as_block, as_stage
 
     check_figure(figure)
@@ -99,17 +88,13 @@ def phases(
         low, high = weight_range or (0.0, 4.0)
         for axis, (a, b) in {"--weight-range": (low, high), "--bias-range": bias_range}.items():
             if not (math.isfinite(a) and math.isfinite(b) and 0.0 <= a < b):
-                raise InvalidInput(
-                    "a range from a smaller to a larger number, not below 0",
-                    got=f"{a} {b}",
-                    where=axis,
-                    hint=f"{axis} 0 4",
-                )
+                expected = "a range from a smaller to a larger number, not below 0"
+                raise InvalidInput(expected, got=f"{a} {b}", where=axis, hint=f"{axis} 0 4")
         size = 100 if stage is None else 25  # a residual block or BatchNorm goes point by point
         step = (high - low) / size
         weights = np.linspace(low + step, high, size) if weight_range or not found["variance_edge"] else None
         diagram = fg.phase_diagram(block, weight_vars=weights, bias_vars=np.linspace(*bias_range, size))
-        save_figure(fg.figures.phase_diagram_chart(diagram, mark=own), figure)
+        output.save_figure(fg.figures.phase_diagram_chart(diagram, mark=own), figure)
 
 
 def _show(block: str, bias_var: float, found: dict[str, Any], why: dict[str, str]) -> None:
@@ -177,8 +162,6 @@ def tune(
     --figure draws it, with where the network stands and where other remedies lead. Tuning lets a deep plain network
     train as well as a shallow one, not better.
     """
-    import firstguess as fg
-
     check_figure(figure)
     net = subjects.described_by(network, words, None)
     points: Any = subjects.DataOptions(**source).load() if "data" in source else None
@@ -189,10 +172,10 @@ def tune(
 
         return fg.frontier(net, targets=tuple(sorted({*TARGETS, gamma})), data=points).plot()
 
-    show(s, json=json, figure=figure, chart=chart)
+    output.show(s, json=json, figure=figure, chart=chart)
     if code is not None:
         files.write(code, s.code(width=width).encode())
-        say(f"wrote {code}")
+        output.say(f"wrote {code}")
 
 
 # -- The table of activations -----------------------------------------------------------------------------------------
@@ -213,45 +196,26 @@ def activations(
     γ₁ is the drift ratio after one hidden layer on centred inputs; the gain is the weight variance that keeps the
     signal's size, σw² = q/E φ². An activation causes bias iff its mean on centred inputs is not zero.
     """
-    import firstguess as fg
     from firstguess.network.activations.registry import check_variance, names
 
     check_variance(q, "activations", "--q 1")
     rows: list[dict[str, Any]] = []
+    cells: list[tuple[str, ...]] = []
     for name in names():
         phi = fg.activation(name)
-        m = phi.moments(0.0, q)
-        rows.append(
-            {
-                "name": str(phi),
-                "mean": m.mean,
-                "gamma_1": m.mean**2 / m.spread,
-                "gain": q / (m.mean**2 + m.spread),
-                "mean_square_slope": phi.mean_square_slope(q),
-                "causes_bias": bool(fg.causes_bias(phi, q=q)),
-            }
-        )
+        m, slope, bias = phi.moments(0.0, q), phi.mean_square_slope(q), bool(fg.causes_bias(phi, q=q))
+        first, gain = m.mean**2 / m.spread, q / (m.mean**2 + m.spread)
+        row = {"name": str(phi), "mean": m.mean, "gamma_1": first, "gain": gain, "mean_square_slope": slope}
+        rows.append({**row, "causes_bias": bias})
+        shown = f"{m.mean:z.6f}", f"{first:.6f}", f"{gain:.6f}", "∞" if math.isinf(slope) else f"{slope:.6f}"
+        cells.append((str(phi), *shown, "yes" if bias else "no"))
     if json:
         print_json({"q": q, "activations": rows})
         return
-    print_table(
-        f"Activations at q = {q:g}",
-        ("activation", "mean E φ", "γ₁", "gain", "E φ'²", "causes bias?"),
-        [
-            (
-                r["name"],
-                f"{r['mean']:z.6f}",
-                f"{r['gamma_1']:.6f}",
-                f"{r['gain']:.6f}",
-                "∞" if math.isinf(r["mean_square_slope"]) else f"{r['mean_square_slope']:.6f}",
-                "yes" if r["causes_bias"] else "no",
-            )
-            for r in rows
-        ],
-    )
+    columns = ("activation", "mean E φ", "γ₁", "gain", "E φ'²", "causes bias?")
+    print_table(f"Activations at q = {q:g}", columns, cells)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Coordinates: do sizes of activations and gradients depend on width, in the first steps?
 
 
@@ -298,16 +262,14 @@ def coordinates(
 
         chosen = found_at(what)
     given = source.load(most=source.points)
-    found = measured(
-        chosen, given, widths=sizes, steps=steps, optimizer=optimizer, lr=lr, inits=inits, points=given.n,
-        seed=source.seed,
-    )  # fmt: skip
+    options: dict[str, Any] = {"widths": sizes, "steps": steps, "optimizer": optimizer, "lr": lr, "inits": inits}
+    found = measured(chosen, given, points=given.n, seed=source.seed, **options)
     if json:
         print_json(found.to_dict())
     else:
         _print(found)
     if figure is not None:
-        save_figure(chart(found), figure)
+        output.save_figure(chart(found), figure)
 
 
 def _print(found: Coordinates) -> None:
@@ -324,10 +286,9 @@ def _print(found: Coordinates) -> None:
     ]  # fmt: skip
     first, last = found.widths[0], found.widths[-1]
     columns = ("layer", "step", f"size at {first}", f"at {last}", "power of width", "predicted")
-    print_table(
-        f"Coordinates, {found.optimizer} at lr {found.lr:g}", (*columns, f"gradient at {first}", f"at {last}"), rows
-    )
-    say(f"{found.verdict} (average of {found.inits} initializations)")
+    columns = (*columns, f"gradient at {first}", f"at {last}")
+    print_table(f"Coordinates, {found.optimizer} at lr {found.lr:g}", columns, rows)
+    output.say(f"{found.verdict} (average of {found.inits} initializations)")
 
 
 def chart(found: Coordinates) -> Any:
@@ -348,13 +309,7 @@ def chart(found: Coordinates) -> Any:
                 for layer, size in zip(found.layers, found.predicted, strict=True)
             ]
     expected = "; dashed: predicted for wide layers" if found.predicted else ""
-    return lines_chart(
-        panels,
-        title=found.verdict[0].upper() + found.verdict[1:],
-        subtitle=[f"{found.optimizer} at learning rate {found.lr:g}; {found.inits} initializations{expected}."],
-        x_title="Width",
-        y_title="Size of a layer's output",
-        x_scale="log",
-        y_scale="log",
-        columns=2,
-    )
+    subtitle = [f"{found.optimizer} at learning rate {found.lr:g}; {found.inits} initializations{expected}."]
+    axes: dict[str, Any] = {"x_title": "Width", "y_title": "Size of a layer's output"}
+    title, axes = capital(found.verdict), axes | {"x_scale": "log", "y_scale": "log"}
+    return lines_chart(panels, title=title, subtitle=subtitle, columns=2, **axes)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
@@ -18,7 +21,6 @@ from firstguess.cli.subjects import POINTS, WORDS, DataOptions
 if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess.ensemble.trained import TrainedMembers
-    from firstguess.network.network import Network
     from firstguess.theory.training.runs import PredictedTraining
 
 _DRAWN: dict[str, Any] = {
@@ -80,8 +82,6 @@ def train(
     Largest share, accuracies and loss are looked at after 0 to 7 steps, then ten times per decade. Ctrl-C keeps the
     curves so far; with --store, the same command resumes.
     """
-    import firstguess as fg
-
     check_figure(figure)
     chosen, options = _subject(what, words, classes, model)
     described = isinstance(chosen, fg.Network)
@@ -96,10 +96,10 @@ def train(
     rest: dict[str, Any] = {**learning, "level": level}
     predicted = None
     if compare:  # first: what cannot be predicted is said before anything is trained
-        ends = steps if epochs is None else _steps(given.n, rest.get("batch"), epochs)
-        predicted = _predicted(
-            chosen, given, held, {**rest, "optimizer": how, "steps": ends, "width": model["width"]}, seed
-        )
+        ends = steps if epochs is None else epochs * math.ceil(given.n / min(rest.get("batch") or given.n, given.n))
+        theory: dict[str, Any] = {**rest, "optimizer": how, "steps": ends, "width": model["width"]}
+        with bar("training, predicted") as tick:
+            predicted = fg.predict_training(chosen, data=given, test=held, seed=seed, progress=tick, **theory)
     with bar("training") as tick:
         r = fg.train(
             chosen, data=given, test=held, inits=inits, optimizer=how, epochs=epochs, steps=steps, seed=seed,
@@ -162,16 +162,13 @@ def _optimizer(text: str, *, described: bool) -> Any:
 
     found = getattr(torch.optim, text, None)
     if not isinstance(found, type) or not issubclass(found, torch.optim.Optimizer):
-        raise InvalidInput(
-            "gd, sgd, adam, a class of torch.optim, or module:function", got=text, where="--optimizer", hint="AdamW"
-        )
+        expected = "gd, sgd, adam, a class of torch.optim, or module:function"
+        raise InvalidInput(expected, got=text, where="--optimizer", hint="AdamW")
     return found
 
 
 def _data(asked: DataOptions, test: str | None) -> tuple[Data, Data | None]:
     """Training points, and held-out ones: from their own name, or this many of the same."""
-    from dataclasses import replace
-
     from firstguess.data import Data
 
     if test is None or not test.isdecimal():
@@ -200,23 +197,8 @@ def _loaded(asked: DataOptions) -> Data:
     return found
 
 
-def _steps(n: int, batch: int | None, epochs: int) -> int:
-    return epochs * (1 if batch is None or batch >= n else -(-n // batch))
-
-
-def _predicted(
-    network: Network, given: Data, held: Data | None, options: dict[str, Any], seed: int
-) -> PredictedTraining:
-    import firstguess as fg
-
-    with bar("training, predicted") as tick:
-        return fg.predict_training(network, data=given, test=held, seed=seed, progress=tick, **options)
-
-
 def _show(r: TrainedMembers, predicted: PredictedTraining | None, *, json: bool, figure: Path | None) -> None:
     """The page or JSON, and the figure."""
-    import firstguess as fg
-
     pages, found = [str(r)], r.to_dict()
     if predicted is not None:
         both = fg.compare(predicted, r)

@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from firstguess.network.network import Network
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What theory adds to a change that was tried: nonlinearity, expected absorption, and the network written out.
 
 GOALS: tuple[Goal, ...] = ("even start", "trainability", "worst class early")
 # Of 20 layers on Fashion-MNIST: networks of P up to 3 were fast, from 19 on slow, theory.md §10.
-_FAST, _FORETOLD_SLOW = 3.0, 19.0
+_FAST, _SLOW_BY_THEORY = 3.0, 19.0
 _ALIKE = 0.05  # of the largest share
 
 
@@ -98,26 +97,16 @@ def written(network: Network | None, width: int) -> str:
 
 def order(goal: Goal, a: Advice) -> tuple[float, ...]:
     """The smaller, the better for this goal; what is not worth making comes last in any."""
-    unknown = math.isnan(a.nonlinearity_after)
-    band = (
-        2.0
-        if unknown
-        else 0.0
-        if a.nonlinearity_after <= _FAST
-        else 1.0
-        if a.nonlinearity_after < _FORETOLD_SLOW
-        else 3.0
-    )
-    first = (float(not a.worth_it),)
+    p, first = a.nonlinearity_after, float(not a.worth_it)
     if goal == "even start":
         # Of two that come to about the same, the one that changes more than first guesses.
         about, cosmetic = round(a.largest_after / _ALIKE), float(a.aim == "first guesses")
-        return (float(not a.helps), *first, about, cosmetic, a.largest_after)
+        return (float(not a.helps), first, about, cosmetic, a.largest_after)
     if goal == "trainability":
-        gradient = a.gradient_after if a.gradient_after > 0 else math.nan
-        change = math.inf if math.isnan(gradient) else abs(math.log(gradient))
-        return (*first, math.inf if unknown else a.nonlinearity_after, change, a.largest_after)
-    return (*first, band, a.largest_after)
+        change = abs(math.log(a.gradient_after)) if a.gradient_after > 0 else math.inf
+        return (first, math.inf if math.isnan(p) else p, change, a.largest_after)
+    band = 2.0 if math.isnan(p) else 0.0 if p <= _FAST else 1.0 if p < _SLOW_BY_THEORY else 3.0
+    return (first, band, a.largest_after)
 
 
 Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
@@ -167,8 +156,7 @@ def advise(trial: Trial) -> Advised:
         _try_all(trial, found, notes)
     except KeyboardInterrupt:
         interrupted = True
-    ranked = sorted(found, key=lambda a: order(trial.goal, a))
-    return Advised(tuple(ranked), tuple(notes), interrupted)
+    return Advised(tuple(sorted(found, key=lambda a: order(trial.goal, a))), tuple(notes), interrupted)
 
 
 def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
@@ -194,13 +182,10 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
             except FirstguessError as error:
                 notes.append(f"could not be tried: {variant.title} ({error.reason})")
                 continue
-            found.append(tried if tried.helps or not variant.otherwise else _said(tried, variant))
+            if variant.otherwise and not tried.helps:
+                tried = replace(tried, note=tried.note.replace(variant.note, variant.otherwise, 1))
+            found.append(tried)
             del variant  # with its copy of the model, before the next has one
-
-
-def _said(tried: Advice, variant: Variant) -> Advice:
-    """Replace the note by what is to be said where guesses are not more even."""
-    return replace(tried, note=tried.note.replace(variant.note, variant.otherwise, 1))
 
 
 def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator[Variant]:
@@ -275,13 +260,8 @@ def _with_theory(tried: Advice, variant: Variant, trial: Trial) -> Advice:
         return tried
     given = _inputs(trial.case.batches if variant.batches is None else variant.batches)
     after = outlook(variant.network, given, trial.descent)
-    return replace(
-        tried,
-        nonlinearity_before=before.nonlinearity,
-        nonlinearity_after=after.nonlinearity,
-        absorption_before=before.absorption,
-        absorption_after=after.absorption,
-    )
+    found = replace(tried, nonlinearity_before=before.nonlinearity, nonlinearity_after=after.nonlinearity)
+    return replace(found, absorption_before=before.absorption, absorption_after=after.absorption)
 
 
 def _inputs(batches: Sequence[Batch]) -> Inputs:
@@ -338,82 +318,69 @@ def with_measured(advice: tuple[Advice, ...], train: Trainability | None) -> tup
     """Advice whose factor before is the measured one, so that a page has one; without any where theory's is another."""
     if train is None or math.isnan(train.growth):
         return advice
-    return tuple(
-        a if math.isnan(a.gradient_before)
-        else replace(
-            a,
-            gradient_before=train.growth,
-            gradient_after=train.growth if a.gradient_after == a.gradient_before else a.gradient_after,
-        ) if as_predicted(train.growth, a.gradient_before)
-        else replace(a, gradient_before=math.nan, gradient_after=math.nan)
-        for a in advice
-    )  # fmt: skip
+
+    def one(a: Advice) -> Advice:
+        if math.isnan(a.gradient_before):
+            return a
+        if not as_predicted(train.growth, a.gradient_before):
+            return replace(a, gradient_before=math.nan, gradient_after=math.nan)
+        after = train.growth if a.gradient_after == a.gradient_before else a.gradient_after
+        return replace(a, gradient_before=train.growth, gradient_after=after)
+
+    return tuple(map(one, advice))
 
 
-def _word(train: Trainability | None) -> str:
-    """What gradients do in the ordered phase: a shallow network's only shrink."""
-    return "vanish" if train is None or train.gradients is None else train.gradients.word
+# By verdict and phase, whether a bias is one to worry about.
+_IN_CHAOS = (
+    "Little bias is no proof of a good start: here gradients grow towards the input, as deep in chaos, where plain "
+    f"networks train poorly ({TRAINABILITY.name})."
+)
+_AT_THE_EDGE = (
+    "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks train "
+    f"although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses would need chaos, a "
+    "norm after the activation, a less nonlinear (tuned) network, or a head whose bias is moved, which changes first "
+    "guesses only."
+)
+_CHAOTIC = (
+    "Here the bias comes with gradients that grow towards the input: those of the favoured class die out while the "
+    f"others' explode ({TRAINABILITY.name}). Smaller weights, towards the edge of chaos, come first."
+)
+_SHALLOW = (
+    "Often, in shallow networks: even starts were seen to converge faster, and the gap between classes closes sooner "
+    f"({NORM_PLACE.name}). The final accuracy need not differ."
+)
+_DEEP_ONE = (
+    "It depends: in deep networks accuracy curves from biased and even starts were seen to overlap, while the gap "
+    f"between classes closes sooner from even ones ({NORM_PLACE.name})."
+)
 
 
 def case_of(
-    verdict: Verdict,
-    train: Trainability | None,
-    hidden: int,
-    lasts: PredictedDuration | None = None,
-    seen: Rehearsal | None = None,
+    verdict: Verdict, train: Trainability | None, hidden: int, lasts: PredictedDuration | None, seen: Rehearsal | None
 ) -> str:
     """Whether this bias is one to worry about (theory.md §5, §8): even is not always better."""
-    deep = hidden >= _DEEP
-    phase = "unknown" if train is None else train.phase
-    if verdict.name in ("broken", "degenerate head"):
-        return ""
-    if verdict.name in LITTLE:
-        if phase == "chaotic" and deep:
-            return (
-                "Little bias is no proof of a good start: here gradients grow towards the input, as deep in chaos, "
-                f"where plain networks train poorly ({TRAINABILITY.name})."
-            )
-        return ""
+    deep, phase = hidden >= _DEEP, "unknown" if train is None else train.phase
+    if verdict.name in ("broken", "degenerate head", *LITTLE):
+        return _IN_CHAOS if verdict.name in LITTLE and phase == "chaotic" and deep else ""
     if phase == "edge of chaos" and deep:
-        return (
-            "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
-            f"train although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses "
-            "would need chaos, "
-            "a norm after the activation, a less nonlinear (tuned) network, or a head whose bias is moved, which "
-            "changes first guesses only."
-        )
+        return _AT_THE_EDGE
+    # In the ordered phase a shallow network's gradients only shrink.
+    word = "vanish" if train is None or train.gradients is None else train.gradients.word
     if lasts is not None and lasts.early and lasts.optimizer != "adam" and phase != "chaotic":
-        slow = f"; gradients that {_word(train)} towards the input slow down learning, which larger weights help"
-        return (
-            "Hardly, here: by theory gradient descent loses the bias before much is learned"
-            f"{slow if phase == 'ordered' else ''}."
-        )
-    watched = seen is not None and math.isfinite(seen.steps)
-    if phase == "ordered" and (watched or (lasts is not None and lasts.known)):
-        comes = f"Here the bias comes with gradients that {_word(train)} towards the input"
+        slow = f"; gradients that {word} towards the input slow down learning, which larger weights help"
+        early = "Hardly, here: by theory gradient descent loses the bias before much is learned"
+        return f"{early}{slow if phase == 'ordered' else ''}."
+    if phase == "ordered":
+        comes = f"Here the bias comes with gradients that {word} towards the input"
+        watched = seen is not None and math.isfinite(seen.steps)
+        if not watched and (lasts is None or not lasts.known):
+            stays = f"and so it stays in training for long ({TRAINABILITY.name})"
+            return f"{comes}, {stays}: larger weights help more than even guesses do."
         if seen is not None and seen.learns and not seen.slow:
             return f"{comes}, which copies learn with all the same; in a deeper network larger weights would help."
         harm = "keep it from learning" if seen is not None and watched and not seen.learns else "slow down learning"
         return f"{comes}, which {harm}: larger weights help more than even guesses do."
-    if phase == "ordered":
-        return (
-            f"Here the bias comes with gradients that {_word(train)} towards the input, and so it stays in training "
-            f"for long ({TRAINABILITY.name}): larger weights help more than even guesses do."
-        )
-    if phase == "chaotic":
-        return (
-            "Here the bias comes with gradients that grow towards the input: those of the favoured class die out while "
-            f"the others' explode ({TRAINABILITY.name}). Smaller weights, towards the edge of chaos, come first."
-        )
-    if not deep:
-        return (
-            "Often, in shallow networks: even starts were seen to converge faster, and the gap between classes "
-            f"closes sooner ({NORM_PLACE.name}). The final accuracy need not differ."
-        )
-    return (
-        "It depends: in deep networks accuracy curves from biased and even starts were seen to overlap, while the "
-        f"gap between classes closes sooner from even ones ({NORM_PLACE.name})."
-    )
+    return _CHAOTIC if phase == "chaotic" else _DEEP_ONE if deep else _SHALLOW
 
 
 def with_labels(case: str, batches: Sequence[Batch]) -> str:
@@ -426,8 +393,6 @@ def with_labels(case: str, batches: Sequence[Batch]) -> str:
     seen = torch.unique(torch.cat(labels), return_counts=True)[1]
     if len(seen) < 2 or int(seen.max()) < _UNEVEN * int(seen.min()) or int(seen.max()) < _ENOUGH:
         return case
-    said = (
-        f"The most frequent class has {float(seen.max() / seen.min()):.0f} times the labels of the rarest: early "
-        "in training class weights in the loss do far more for rare classes than any start, even or tilted."
-    )
-    return f"{case} {said}".strip()
+    more = f"The most frequent class has {float(seen.max() / seen.min()):.0f} times the labels of the rarest"
+    do = "class weights in the loss do far more for rare classes than any start, even or tilted"
+    return f"{case} {more}: early in training {do}.".strip()

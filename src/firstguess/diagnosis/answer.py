@@ -1,29 +1,24 @@
-"""The answer: what to do about what was found, and whether the network will train.
+"""The parts of an answer: how long a bias lasts, whether the network will train; with the limits of their rules.
 
-One table of limits, one function of a diagnosis each. docs/answers.md has the same table, where each limit comes from,
-and how often the answers were right.
+The rules are `Diagnosis`'s own (result.py). docs/answers.md has the same limits, where each comes from, and how often
+the answers were right.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from firstguess.base.record import Record
-from firstguess.base.text import capital, percent, size_change, size_changes, spaced
+from firstguess.base.text import percent, size_change, size_changes, spaced
 from firstguess.ensemble.gradient_statistics import Gradients, Word
-from firstguess.ensemble.member_statistics import FindingKind
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.bias_duration import PredictedDuration
     from firstguess.diagnosis.faults import Fault
     from firstguess.diagnosis.rehearsal import Rehearsal
-    from firstguess.ensemble.gradient_statistics import Gradients
-    from firstguess.ensemble.measurement import Measurement
-    from firstguess.ensemble.member_statistics import Finding
 
 LEAST_STEPS = 100  # a run is one epoch, and at least so long, unless steps= or epochs= say otherwise
 AGREE = 2.0  # factor between predicted and seen steps up to which they agree …
@@ -126,15 +121,14 @@ class Duration(Record):
             return f"how long that lasts is not known: {self.why}"
         both = [f"predicted {in_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
         if math.isfinite(self.seen):
-            likely = f", {in_steps(self.low)} to {_at_most(self.high, self.last)}" if apart(self.low, self.high) else ""
+            most = in_steps(self.high) if math.isfinite(self.high) else f"more than {spaced(self.last)}"
+            likely = f", {in_steps(self.low)} to {most}" if apart(self.low, self.high) else ""
             both.append(f"seen {in_steps(self.seen)} on copies{likely}")
-        source = ", ".join(both) + ("" if self.agree else "; copies are believed")
+        source = f" ({', '.join(both)}{'' if self.agree else '; copies are believed'})" if both else ""
         if math.isinf(self.steps):
-            rest = f" ({source})" if both else ""
-            return f"more than a quarter of that is left after {spaced(self.last)} steps{rest}"
+            return f"more than a quarter of that is left after {spaced(self.last)} steps{source}"
         count = in_steps(self.steps)
-        unit = "step" if count == "1" else "steps"
-        return f"three quarters of that are gone after about {count} {unit} ({source})"
+        return f"three quarters of that are gone after about {count} {'step' if count == '1' else 'steps'}{source}"
 
 
 def in_steps(steps: float) -> str:
@@ -146,10 +140,6 @@ def in_steps(steps: float) -> str:
     return spaced(float(f"{max(1.0, steps):.2g}"))
 
 
-def _at_most(steps: float, last: int) -> str:
-    return in_steps(steps) if math.isfinite(steps) else f"more than {spaced(last)}"
-
-
 def apart(a: float, b: float) -> bool:
     """Whether two numbers of steps say different things.
 
@@ -159,82 +149,11 @@ def apart(a: float, b: float) -> bool:
     return not (abs(a - b) <= CLOSE or max(a, b) <= AGREE * min(a, b)) if a != b and not math.isnan(a + b) else False
 
 
-class Diagnosed(Protocol):
-    """What the rules look at."""
-
-    @property
-    def verdict(self) -> Any: ...
-    @property
-    def measurement(self) -> Measurement | None: ...
-    @property
-    def lasting(self) -> PredictedDuration | None: ...
-    @property
-    def rehearsal(self) -> Rehearsal | None: ...
-    @property
-    def findings(self) -> Sequence[Finding]: ...
-    @property
-    def run(self) -> int: ...
-    @property
-    def to_fix(self) -> list[Fault]: ...
-    @property
-    def answer(self) -> Answer: ...
-    @property
-    def duration(self) -> Duration: ...
-    @property
-    def will_train(self) -> WillTrain: ...
-
-
-# -- The rules --------------------------------------------------------------------------------------------------------
-
-
-def duration_of(d: Diagnosed) -> Duration:
-    """How long the bias lasts by theory, and by the copies."""
-    lasts, seen = d.lasting, d.rehearsal
-    why = _left_out(d.findings) if lasts is None and seen is None else ""
-    if seen is not None and not seen.known:
-        why = seen.why
-    elif lasts is not None and not lasts.known:
-        why = lasts.why.removeprefix("not predicted: ")
-    found = Duration(
-        _predicted(lasts),
-        math.nan if seen is None or not seen.known or seen.diverged == seen.inits else seen.steps,
-        max(seen.last if seen is not None else 0, _looked(lasts) if seen is None or not seen.known else 0),
-        d.run,
-        seen.how if seen is not None else "",
-        why,
-        math.nan if seen is None else seen.low,
-        math.nan if seen is None else seen.high,
-    )
-    if math.isnan(found.steps):
-        return replace(found, why=why or "all classes tie at the start of each copy")
-    return replace(found, why="") if math.isfinite(found.steps) else found
-
-
-def _left_out(findings: Sequence[Finding]) -> str:
-    """Why neither theory nor copies were asked."""
-    kinds = {finding.kind for finding in findings}
-    if FindingKind.INTERRUPTED in kinds:
-        return INTERRUPTED
-    return TIME_WAS_UP if FindingKind.TIME_IS_UP in kinds else "it was not requested"
-
-
-def _predicted(lasts: PredictedDuration | None) -> float:
-    return math.nan if lasts is None or not lasts.known or lasts.uncertain else lasts.steps
-
-
-def _looked(lasts: PredictedDuration | None) -> int:
-    return int(lasts.at[-1]) if lasts is not None and lasts.known and lasts.at else 0
-
-
 def will_train(gradients: Gradients | None, seen: Rehearsal | None) -> WillTrain:
     """What copies did decides; where none were trained, gradients do."""
     word = "not known" if gradients is None else gradients.word
-    going = {
-        "vanish": "gradients vanish towards the input",
-        "explode": "gradients explode towards the input",
-        "zero": "gradients are zero in all hidden layers",
-        "not finite": "gradients are not finite",
-    }.get(word, "")
+    going = f"gradients {word} towards the input" if word in ("vanish", "explode") else ""
+    going = {"zero": _ZERO, "not finite": "gradients are not finite"}.get(word, going)
     if seen is not None and seen.known:
         if 2 * seen.diverged >= seen.inits:
             return WillTrain(Trains.NO, f"{seen.diverged} of {seen.inits} copies diverged (NaN or Inf) with {seen.how}")
@@ -260,21 +179,6 @@ def will_train(gradients: Gradients | None, seen: Rehearsal | None) -> WillTrain
     return WillTrain(Trains.UNKNOWN, "neither gradients nor a copy in training could be looked at")
 
 
-def answer_of(d: Diagnosed) -> Answer:
-    """The first rule that holds: a fault; it will not train; even; gone by the end of the run."""
-    train, start = d.will_train.word, d.verdict.name
-    if d.to_fix or start == "broken":
-        return Answer.FIX
-    if train in (Trains.NO, Trains.RISK):
-        return Answer.CHANGE
-    if start == "degenerate head":
-        return Answer.HARMLESS if train is Trains.YES and d.rehearsal is not None else Answer.UNKNOWN
-    if start in LITTLE:
-        return Answer.NOTHING if train is Trains.YES else Answer.UNKNOWN
-    outlasts = d.duration.outlasts
-    return Answer.UNKNOWN if outlasts is None else Answer.CHANGE if outlasts else Answer.HARMLESS
-
-
 def serious(faults: Sequence[Fault], gradients: Gradients | None, seen: Rehearsal | None) -> list[Fault]:
     """Faults to fix before anything else."""
     fails = seen is not None and seen.known and not seen.learns
@@ -282,42 +186,10 @@ def serious(faults: Sequence[Fault], gradients: Gradients | None, seen: Rehearsa
     return [f for f in faults if (fails or f.name not in MEANT) and f.name not in of_depth]
 
 
-def headline_of(d: Diagnosed) -> str:
-    """The answer's one sentence."""
-    faults, m = d.to_fix, d.measurement
-    if faults:
-        return capital(f"{faults[0].message}.")
-    if d.verdict.name == "broken" or m is None:
-        return capital(f"{d.verdict.why or 'it gives no usable numbers'}.")
-    share = m.guesses.expected_max()
-    start = f"{percent(share)} of inputs start in one class"
-    if d.answer is Answer.CHANGE and d.will_train.word is not Trains.YES:
-        risk = "it will not train as it is" if d.will_train.word is Trains.NO else "it may not train as it is"
-        return capital(f"{risk}: {d.will_train.reason}.")
-    if d.verdict.name == "degenerate head":
-        return "All classes tie at the start: the head does not tell inputs apart until the first step."
-    if d.verdict.name == "repeats its input" and m.own_guess is not None:
-        own = f"{percent(m.own_guess[0])} of positions guess the token that they hold"
-        return f"{own}: it repeats its input, and {_unless(d)}."
-    if d.verdict.name in LITTLE:
-        even = f"{percent(share)} of inputs start in the largest of {spaced(m.classes)} classes"
-        return f"{even}: {d.verdict.name}, and {_unless(d)}."
-    run = f", and your run has {spaced(d.run)}" if d.answer is Answer.CHANGE else ""
-    return f"{start}; {d.duration.words}{run}."
-
-
-def _unless(d: Diagnosed) -> str:
-    return "it trains" if d.will_train.word is Trains.YES else f"whether it trains is {d.will_train.word}"
-
-
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
-_PHASES: dict[Word, Phase] = {
-    "vanish": "ordered",
-    "shrink": "ordered",
-    "explode": "chaotic",
-    "grow": "chaotic",
-    "keep their size": "edge of chaos",
-}
+_PHASES: dict[Word, Phase] = {"vanish": "ordered", "shrink": "ordered", "explode": "chaotic", "grow": "chaotic"}
+_PHASES["keep their size"] = "edge of chaos"
+_ZERO = "gradients are zero in all hidden layers"
 _APART = 10.0  # ratio of the others' to the favoured class's mean square gradient that is worth saying
 _AS_PREDICTED = 1.25  # a factor per layer further than this from theory's has another cause than the phase
 
@@ -350,25 +222,13 @@ def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -
 
     `predicted` is theory's factor per layer, which is said where none was measured.
     """
-    growth = g.growth
-    factor = growth.value
-    phase: Phase = _PHASES.get(growth.word, "unknown") if plain and as_predicted(factor, predicted) else "unknown"
+    factor = g.growth.value
+    phase: Phase = _PHASES.get(g.growth.word, "unknown") if plain and as_predicted(factor, predicted) else "unknown"
     scale = 1 / abs(math.log(factor)) if factor > 0 and factor != 1.0 else math.inf if factor == 1.0 else math.nan
-    first = g.layers[0] if g.layers else None
-    ratio = 10.0 ** (first.favoured.value - first.others.value) if first is not None else math.nan
-    return Trainability(
-        phase,
-        factor,
-        growth.low,
-        growth.high,
-        g.favoured_growth.value,
-        g.others_growth.value,
-        ratio,
-        scale,
-        len(g.layers),
-        _words(g, phase, scale, ratio, predicted),
-        g,
-    )
+    ratio = 10.0 ** (g.layers[0].favoured.value - g.layers[0].others.value) if g.layers else math.nan
+    factors = factor, g.growth.low, g.growth.high, g.favoured_growth.value, g.others_growth.value
+    words = _words(g, phase, scale, ratio, predicted)
+    return Trainability(phase, *factors, ratio, scale, len(g.layers), words, g)
 
 
 def as_predicted(factor: float, predicted: float) -> bool:
@@ -378,24 +238,30 @@ def as_predicted(factor: float, predicted: float) -> bool:
 def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: float) -> str:
     growth, word = g.growth, g.growth.word
     if word == "zero":
-        return _zero(g)
+        some = g.layers and math.isfinite(g.layers[-1].weight.value)
+        rest = "; the output layer has some, and is the only one that the first step changes"
+        return f"{_ZERO}{rest if some else ', and in the output layer too: nothing is learned'}"
     if word == "not finite":
         return "gradients are not finite (NaN or Inf), so that the first step breaks the network"
     if word == "not known":
         return _unknown(g, predicted)
+    whose = "gradients of the stream" if g.stream else "gradients"
     if growth.total == 0:
-        zero = "from some layer on exactly 0 (dead units, or below the number format)"
-        return f"towards the input {_whose(g)} vanish: {zero}"
-    text = f"{_whose(g)} change by "
-    if math.isnan(growth.value):
-        whole = _on_the_whole(word)
-        text += f"{size_change(growth.total)} towards the input over {_over(g)}, but by no one factor: {whole}"
-    else:
-        step = "block" if g.stream else "layer"
-        text += (
-            f"{size_change(growth.value)} per {step} towards the input "
-            f"(95 %: {size_changes(growth.low, growth.high)}), over {_over(g)}: {_on_the_whole(word)}"
+        return (
+            f"towards the input {whose} vanish: from some layer on exactly 0 (dead units, or below the number format)"
         )
+    hidden = len(g.layers) - 1
+    fitted = growth.layers or hidden
+    over = f"{'the last ' if fitted == hidden - 1 else ''}{fitted} of {hidden} hidden layers"
+    over = f"the last {fitted} of {len(g.stream)} places between residual blocks" if g.stream else over
+    # The factor per layer need not be 1 where so few layers keep their size.
+    whole = "on the whole they keep their size" if word == "keep their size" else f"they {word}"
+    if math.isnan(growth.value):
+        change = f"{size_change(growth.total)} towards the input over {over}, but by no one factor"
+    else:
+        change = f"{size_change(growth.value)} per {'block' if g.stream else 'layer'} towards the input "
+        change += f"(95 %: {size_changes(growth.low, growth.high)}), over {over}"
+    text = f"{whose} change by {change}: {whole}"
     if phase in ("ordered", "chaotic"):
         like = "as in the ordered phase" if phase == "ordered" else "as in chaos"
         text += f", their mean square by a factor e every {scale:.2g} layers ({like})"
@@ -406,34 +272,6 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
     if math.isfinite(ratio) and ratio < 1 / _APART:
         text += f". Points of the favoured class get {ratio:.2g} of the others' gradient: the others are learned first"
     return text
-
-
-def _on_the_whole(word: str) -> str:
-    """What becomes of gradients; the factor per layer need not be 1 where so few layers keep their size."""
-    return "on the whole they keep their size" if word == "keep their size" else f"they {word}"
-
-
-def _whose(g: Gradients) -> str:
-    return "gradients of the stream" if g.stream else "gradients"
-
-
-def _over(g: Gradients) -> str:
-    hidden = len(g.layers) - 1
-    fitted = g.growth.layers or hidden
-    if g.stream:
-        return f"the last {fitted} of {len(g.stream)} places between residual blocks"
-    return (
-        f"the last {fitted} of {hidden} hidden layers"
-        if fitted == hidden - 1
-        else f"{fitted} of {hidden} hidden layers"
-    )
-
-
-def _zero(g: Gradients) -> str:
-    text = "gradients are zero in all hidden layers"
-    if g.layers and math.isfinite(g.layers[-1].weight.value):
-        return f"{text}; the output layer has some, and is the only one that the first step changes"
-    return f"{text}, and in the output layer too: nothing is learned"
 
 
 def _unknown(g: Gradients, predicted: float) -> str:
@@ -447,9 +285,6 @@ def _unknown(g: Gradients, predicted: float) -> str:
         why = "fewer than two layers that every gradient passes"
     else:
         why = "only one initialization" if g.growth.inits else "no initialization has gradients at all layers"
+    theory = f"; theory predicts a change of {size_change(predicted)} per layer towards the input"
     text = f"how gradients change from layer to layer was not measured: {why}"
-    return (
-        text
-        if math.isnan(predicted)
-        else f"{text}; theory predicts a change of {size_change(predicted)} per layer towards the input"
-    )
+    return text if math.isnan(predicted) else f"{text}{theory}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -13,8 +13,10 @@ from firstguess.base.record import Record
 from firstguess.base.text import interval, percent_apart
 from firstguess.data import collect, load
 from firstguess.data.streams import limit
+from firstguess.diagnosis.answer import serious
 from firstguess.diagnosis.causes import causes_of, without_ending
-from firstguess.diagnosis.result import Cause
+from firstguess.diagnosis.faults import Fault, find_faults
+from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.verdict import check_fresh
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, FindingKind
@@ -27,8 +29,6 @@ from firstguess.network.network import Network
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from firstguess.diagnosis.faults import Fault
 
 _TRACED = 20  # initializations of the trace that names the step: as many as `diagnose` traces
 _FIRST, _MOST = 50, 400  # initializations: more are drawn only while they leave it open whether a limit holds
@@ -103,18 +103,9 @@ def assert_even(
       what to do: fg.diagnose(model, data) names the layer and tries remedies
     """
     __tracebackhide__ = True  # pytest shows the user's line and the message, not this source
-    of_measure = checks.given(
-        width=width,
-        classes=classes,
-        precision=precision,
-        progress=progress,
-        points=points,
-        batch_size=batch_size,
-        seconds=seconds,
-    )
-    found = check(
-        what, data, max_gamma, max_share, strict=strict, inits=inits, seed=seed, **of_measure, **settled(options)
-    )
+    known = checks.given(width=width, classes=classes, precision=precision, progress=progress, points=points)
+    known |= checks.given(batch_size=batch_size, seconds=seconds) | settled(options)
+    found = check(what, data, max_gamma, max_share, strict=strict, inits=inits, seed=seed, **known)
     if not found.passed:
         raise NotEven(found.message, found.measurement)
     return found.measurement
@@ -145,34 +136,20 @@ def check(
     looks = [min(_FIRST, most)]
     while looks[-1] < most:
         looks.append(min(2 * looks[-1], most))
-    for count in looks:
-        m = measure(what, data, inits=count, seed=seed, **options)
+    alpha = _FALSE / len(looks) / len(limits)
+    while True:
+        m = measure(what, data, inits=looks.pop(0), seed=seed, **options)
         if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # what `measure` keeps is no answer of a gate
         check_fresh(m)
         # Every look is one more chance to be misled: each gets its part of the chance that is allowed.
-        sides = [_side(name, m, most, _FALSE / len(looks) / len(limits)) for name, most in limits.items()]
+        sides = [_side(name, m, most, alpha) for name, most in limits.items()]
         unknown = any(math.isnan(_value(name, m)[0]) for name in limits)
-        if count == looks[-1] or m.ties > 0.5 or unknown or all(sides):
-            return _answer(what, data, m, limits, sides, seed, options, strict=strict)
-    raise RuntimeError("the last look is at as many as are allowed")
-
-
-def _answer(
-    what: object,
-    data: object,
-    m: Measurement,
-    limits: Mapping[str, float],
-    sides: Sequence[int],
-    seed: int,
-    options: dict[str, Any],
-    *,
-    strict: bool,
-) -> Check:
+        if not looks or m.ties > 0.5 or unknown or all(sides):
+            break
     tied = m.ties > 0.5
     below = [_value(name, m)[0] <= limit for name, limit in limits.items()]
-    known = not any(math.isnan(_value(name, m)[0]) for name in limits)
-    passed = not tied and known and (all(below) if strict else not any(side > 0 for side in sides))
+    passed = not tied and not unknown and (all(below) if strict else not any(side > 0 for side in sides))
     decided = all(side < 0 for side in sides) if passed else any(side > 0 for side in sides)
     sure = decided and not any(finding.kind in ASSUMED for finding in m.findings)
     where = "" if passed or tied else _where(what, data, m, seed, options)
@@ -226,14 +203,11 @@ def _message(
         lines.append(f"{names[name]} {value:.3g} {around}, at most {allowed:g} is allowed.")
     lines[1:] = [f"  {line}" for line in lines[1:]]
     lines += [f"  {finding}" for finding in m.findings if finding.kind in ASSUMED | PARTLY]
-    if passed and not decided:
-        lines.append(
-            f"  not clear after {m.inits} initializations: too close to the limit, which strict=True would decide"
-        )
+    if not decided:
+        rest = ", which strict=True would decide" if passed else "; raise inits"
+        lines.append(f"  not clear after {m.inits} initializations: too close to the limit{rest}")
     if passed:
         return "\n".join(lines)
-    if not decided:
-        lines.append(f"  not clear after {m.inits} initializations: too close to the limit; raise inits")
     largest, even = m.guesses.expected_max(), 1 / m.classes
     lines.append(f"  untrained, it puts {largest:.0%} of the inputs into one class on average (even: {even:.0%})")
     lines += [f"  {where}"] if where else []
@@ -252,7 +226,12 @@ def _where(what: object, data: object, m: Measurement, seed: int, options: dict[
     # As in `diagnose`: a model that could be measured need not be one that can be traced.
     except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError):
         return _largest_step(m, code=True)
-    return _words(causes[0]) if causes else ""
+    if not causes:
+        return ""
+    first = causes[0]
+    if first.kind == "data":
+        return f"c is {first.after:.2f} in the data themselves: more than any one layer adds (all may add more)"
+    return f"c rises most at {first.words}: from {max(first.before, 0.0):.2f} to {first.after:.2f}"
 
 
 def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[str, Any]) -> Flow:
@@ -262,13 +241,6 @@ def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[s
     known = {name: options[name] for name in ("init", "logits", "mode", "redraw", "scale") if name in options}
     model = cast("nn.Module | Callable[[], nn.Module]", what)
     return trace_flow(model, batches, inits=min(_TRACED, m.inits), seed=seed, **known)
-
-
-def _words(cause: Cause) -> str:
-    rise = f"from {max(cause.before, 0.0):.2f} to {cause.after:.2f}"
-    if cause.kind == "data":
-        return f"c is {cause.after:.2f} in the data themselves: more than any one layer adds (all may add more)"
-    return f"c rises most at {cause.words}: {rise}"
 
 
 def _largest_step(m: Measurement, *, code: bool) -> str:
@@ -281,12 +253,9 @@ def _largest_step(m: Measurement, *, code: bool) -> str:
     if before is None:  # what the data bring is not measured here
         already = f"c is {layer.correlation:.2f} already after the first layer, {layer.name} ({layer.kind})"
         return f"{already}: of the data themselves, or of its biases"
-    rise = f"from {max(before.correlation, 0.0):.2f} to {layer.correlation:.2f}"
-    if code:
-        return (
-            f"c rises most between the outputs of {before.name} ({before.kind}) and {layer.name} ({layer.kind}): {rise}"
-        )
-    return f"c rises most at layer {layer.name} ({layer.kind}): {rise}"
+    rise, place = f"from {max(before.correlation, 0.0):.2f} to {layer.correlation:.2f}", f"{layer.name} ({layer.kind})"
+    between = f"between the outputs of {before.name} ({before.kind}) and {place}"
+    return f"c rises most {between if code else f'at layer {place}'}: {rise}"
 
 
 def faults_to_fix(what: object, data: object, *, points: int | None = None) -> list[Fault]:
@@ -294,12 +263,6 @@ def faults_to_fix(what: object, data: object, *, points: int | None = None) -> l
 
     Descriptions have none of their own.
     """
-    from firstguess.data import collect
-    from firstguess.diagnosis.answer import serious
-    from firstguess.diagnosis.faults import find_faults
-    from firstguess.diagnosis.faults.looking import look_into
-    from firstguess.modules.call_model import fed
-
     if not callable(what):
         return []
     look = look_into(what, fed(what, collect(data, points)))

@@ -123,7 +123,8 @@ class PredictedDuration:
         if self.why:
             return self.why
         if not math.isfinite(self.steps):
-            late = f"more than a quarter of the starting bias is left after {self._last} steps"
+            last = self._number(self.at[-1]) if self.at else "0"
+            late = f"more than a quarter of the starting bias is left after {last} steps"
             return f"with {self.how} {late} (raise seconds= to look further)"
         about = "roughly" if self.optimizer == "adam" else "about"
         if self.uncertain:
@@ -133,7 +134,8 @@ class PredictedDuration:
             if min(self.left, default=0.0) < EDGE - LEFT:
                 why = "on the way other classes are favoured in turn, and how much is not known well enough"
             return f"with {self.how} 75 % of the starting bias is gone after {count}: {why}"
-        count = self._count(self.steps)
+        count = self._number(self.steps)
+        count = "one step" if count == "1" else f"{count} steps"
         text = f"with {self.how} 75 % of the starting bias is gone after {about} {count}"
         then = "accuracy is {} by then, {} at the start".format(*percents(self.accuracy[1], self.accuracy[0]))
         faster = f"the bias moves {rounded(self.ratio)} × faster than the labels' signal"
@@ -146,29 +148,16 @@ class PredictedDuration:
             text += f" ({then}; {faster})"
         if self.steps > 3:  # nobody evaluates before
             text += f". Scores by class before step {self._number(self.steps)} still show the start's bias"
-        text += self._swing()
+        if self.left and (part := -min(self.left)) > LEFT:
+            step = self._number(self.at[int(np.argmin(self.left))])
+            text += f". On the way it is thrown over to the other classes: {part:.1g} of it, reversed, at step {step}"
         if self.largest[1] > self.majority + _FOLLOWS:
             text += f". The largest share is still {percent(self.largest[1])} then"
         return f"{text}. Predicted from {self.points} points and {self.inits} initializations; none was trained"
 
-    def _count(self, steps: float) -> str:
-        number = self._number(steps)
-        return "one step" if number == "1" else f"{number} steps"
-
     @staticmethod
     def _number(steps: float) -> str:
         return rounded(max(1.0, float(round(steps))))
-
-    @property
-    def _last(self) -> str:
-        return self._number(self.at[-1]) if self.at else "0"
-
-    def _swing(self) -> str:
-        lowest = int(np.argmin(self.left)) if self.left else 0
-        if not self.left or self.left[lowest] >= -LEFT:
-            return ""
-        part, step = -self.left[lowest], self._number(self.at[lowest])
-        return f". On the way it is thrown over to the other classes: {part:.1g} of it, reversed, at step {step}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -258,9 +247,8 @@ def predict_duration(
     if data is None:
         return replace(asked, why="not predicted: the inputs are not one array of numbers")
     if data.y is None:
-        return replace(
-            asked, why="not predicted: the data have no class labels (one per point), so what is learned is unknown"
-        )
+        why = "the data have no class labels (one per point), so what is learned is unknown"
+        return replace(asked, why=f"not predicted: {why}")
     if len(np.unique(data.y)) < 2:
         return replace(asked, why="not predicted: all labels are the same")
     layers = sum(layer.draws for layer in every(network.layers)) if optimizer == "adam" else 0
@@ -273,12 +261,13 @@ def predict_duration(
             return replace(asked, why=f"not predicted: fewer than {_A_CLASS} points per class ({some})")
         if optimizer == "adam":  # whose steps cost as many points times classes
             points = min(points, max(3 * _A_CLASS * network.classes, 2 * _POINTS // network.classes))
-        few = _chosen(data, proportional(data.y, points, seed))
+        rows = proportional(data.y, points, seed)
+        few = Data(data.x[rows], data.y[rows])
         problem = _problem(network, few, width, optimizer)
         begun = time.perf_counter() - started
         with closing(starts(few)) as members:
-            looked = _looked(problem, members, seconds / 3.0)
-        if len(looked.logits) < _LEAST:
+            logits, (bias, signal) = _looked(problem, members, seconds / 3.0)
+        if len(logits) < _LEAST:
             return replace(asked, why="not predicted: there was no time to draw enough initializations")
         trust = trust_of(problem, seed=seed)
     except FirstguessError as error:
@@ -291,17 +280,18 @@ def predict_duration(
         ratio=problem.modes.ratio,
         majority=float(np.bincount(problem.labels).max() / problem.n),
         points=problem.n,
-        inits=len(looked.logits),
-        own=looked.bias,
-        own_signal=looked.signal,
+        inits=len(logits),
+        own=bias,
+        own_signal=signal,
         trust=trust,
     )
     if why := _not_lazy(found):
         return replace(found, why=why)
     size = same_noise(batch, problem.n, data.n if whole else None)
-    noise = math.log1p(looked.bias[1] ** 2) if trust.word == "with a random factor" else 0.0
+    noise = math.log1p(bias[1] ** 2) if trust.word == "with a random factor" else 0.0
     left = max(0.0, seconds - (time.perf_counter() - started) - begun * layers)
-    path = _Path(found, np.stack(looked.logits)[: _networks(found, problem)], size, noise, seed)
+    networks = max(_LEAST, _COLUMNS // problem.network.classes) if optimizer == "adam" else _INITS
+    path = _Path(found, np.stack(logits)[:networks], size, noise, seed)
     try:
         found = path.followed(problem, left)
         if whole or not math.isfinite(found.steps):
@@ -348,11 +338,6 @@ def proportional(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np
     return np.sort(np.argsort(rank, kind="stable")[:count])
 
 
-def _chosen(data: Data, rows: NDArray[np.int64]) -> Data:
-    assert data.y is not None
-    return Data(data.x[rows], data.y[rows])
-
-
 def _other_labels(problem: Problem, labels: NDArray[np.int64]) -> Iterator[tuple[Problem, NDArray[np.int64]]]:
     """The same without some points of the largest class, and without some of the others: each time enough that its
     share changes by one standard error of that in `labels`; and the rows that are left."""
@@ -374,32 +359,16 @@ def _other_labels(problem: Problem, labels: NDArray[np.int64]) -> Iterator[tuple
 
 def _problem(network: Network, data: Data, width: int, optimizer: Optimizer) -> Problem:
     """The problem at a rate that is refused by nobody: rates come later."""
-    return prepare(
-        network,
-        data,
-        None,
-        lr=1e-12,
-        steps=1,
-        optimizer="adam" if optimizer == "adam" else "gd",
-        batch=None,
-        loss="cross-entropy",
-        weight_decay=0.0,
-        width=width,
-        level=None,
-        classes=network.classes,
-    )
+    known: dict[str, Any] = {"lr": 1e-12, "steps": 1, "batch": None, "weight_decay": 0.0, "level": None}
+    known |= {"loss": "cross-entropy", "optimizer": "adam" if optimizer == "adam" else "gd"}
+    return prepare(network, data, None, width=width, classes=network.classes, **known)
 
 
-@dataclass(frozen=True, eq=False)
-class _Looked:
-    """Logits of initializations, and squared gradients of g = f₁ − f₀ by the kernel's: mean and relative spread."""
-
-    logits: list[Array]
-    bias: tuple[float, float]  # of its mean over the points, by 2λ_b: theory.md §7
-    signal: tuple[float, float]  # along the labels
-
-
-def _looked(problem: Problem, starts: Generator[Start], seconds: float) -> _Looked:
+def _looked(
+    problem: Problem, starts: Generator[Start], seconds: float
+) -> tuple[list[Array], tuple[tuple[float, float], tuple[float, float]]]:
+    """Logits of initializations, and squared gradients of g = f₁ − f₀ by the kernel's, mean and relative spread: of its
+    mean over the points, by 2λ_b (theory.md §7), and along the labels."""
     started = time.perf_counter()
     n, theta = problem.n, problem.kernel.tangent
     assert theta is not None
@@ -420,18 +389,16 @@ def _looked(problem: Problem, starts: Generator[Start], seconds: float) -> _Look
         if len(logits) >= _INITS or time.perf_counter() - started > seconds:
             break
     if len(logits) < _LEAST:
-        return _Looked(logits, (math.nan, math.inf), (math.nan, math.inf))
+        return logits, ((math.nan, math.inf), (math.nan, math.inf))
     values = np.array(squares) / limits
     means, spreads = values.mean(axis=0), values.std(axis=0, ddof=1) / values.mean(axis=0)
-    return _Looked(logits, (float(means[0]), float(spreads[0])), (float(means[1]), float(spreads[1])))
+    return logits, ((float(means[0]), float(spreads[0])), (float(means[1]), float(spreads[1])))
 
 
 def _squared(rows: torch.Tensor, along: Array, weights: list[nn.Parameter], *, last: bool) -> float:
     """‖∇ Σ_a v_a (f₁ − f₀)(a)‖²."""
-    pull = torch.from_numpy(along).to(rows)
-    found: Any = torch.autograd.grad(
-        ((rows[:, 1] - rows[:, 0]) * pull).sum(), weights, allow_unused=True, retain_graph=not last
-    )
+    pull = ((rows[:, 1] - rows[:, 0]) * torch.from_numpy(along).to(rows)).sum()
+    found: Any = torch.autograd.grad(pull, weights, allow_unused=True, retain_graph=not last)
     return sum(float(g.double().square().sum()) for g in found if g is not None)
 
 
@@ -465,10 +432,6 @@ def same_noise(batch: int | None, n: int, total: int | None) -> int | None:
     return max(1, min(n, round(1.0 / (scatter + 1.0 / n))))
 
 
-def _networks(found: PredictedDuration, problem: Problem) -> int:
-    return max(_LEAST, _COLUMNS // problem.network.classes) if found.optimizer == "adam" else _INITS
-
-
 @dataclass(frozen=True, eq=False)
 class _Path:
     """What is followed: these starts, as requested."""
@@ -487,9 +450,7 @@ class _Path:
 
     def steps(self, other: tuple[Problem, NDArray[np.int64]], known: PredictedDuration) -> float:
         """The steps of some of the points."""
-        problem, rows = other
-        last = round(known.at[-1] / known.scale)
-        t = self._run(problem, self.starts[:, rows], last)
+        t = self._run(other[0], self.starts[:, other[1]], round(known.at[-1] / known.scale))
         return settled(t.steps, left_of(t.accuracy), LEFT) * known.scale
 
     def followed(self, problem: Problem, seconds: float) -> PredictedDuration:
@@ -528,13 +489,8 @@ class _Path:
 
     def _run(self, problem: Problem, starts: Array, horizon: int) -> PredictedTraining:
         adam = self.asked.optimizer == "adam"
-        options = replace(
-            problem.options,
-            rates=np.full(horizon, self.rate),
-            steps=looked_at(horizon),
-            batch=self.batch if adam else None,
-        )
-        asked = replace(problem, options=options)
+        batch, rates = self.batch if adam else None, np.full(horizon, self.rate)
+        asked = replace(problem, options=replace(problem.options, rates=rates, steps=looked_at(horizon), batch=batch))
         found = measured(asked, seed=self.seed) if adam else None
         return follow(asked, start=starts, draws=len(starts), seed=self.seed, noise=self.noise, adam=found)
 

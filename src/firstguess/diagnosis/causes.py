@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from firstguess.base.record import Record
 from firstguess.base.text import duration, elided
 from firstguess.base.text import share_change as percents
@@ -263,10 +265,7 @@ def ranked(flow: Flow, try_all: Callable[[Removals], Effects], part: float = 1.0
     """
     wanted = _wanted(candidates(flow))
     tried = try_all({cause: cause.steps for cause in wanted})
-    causes: list[Cause] = []
-    for cause in wanted:
-        effect = tried.found.get(cause)
-        causes.append(cause if effect is None else replace(cause, **vars(effect)))
+    causes = [replace(one, **vars(tried.found[one])) if one in tried.found else one for one in wanted]
     needed = part * tried.needed if tried.late else math.nan
     return Found(tuple(sorted(causes, key=_rank)), tuple(_notes(tried, needed)), needed)
 
@@ -313,8 +312,10 @@ def candidates(flow: Flow, least: float = _LEAST) -> list[Cause]:
         names = tuple(step.name for step in constant)
         found.append(Cause(", ".join(names), "constant", 0.0, 1.0, 0.0, 0.0, names))
     fixed = {step.name for step in flow.steps if step.constant}
-    steps = [step for step in flow.steps if not step.constant and not _adds_constant(step, fixed)]
-    singles = [step for step in steps if _is_sure(step, least)]
+    # A plain sum with what is the same for every point raises c by that, which is counted already.
+    steps = [s for s in flow.steps if not s.constant and not (s.kind == "code: add" and fixed & set(s.sources))]
+    # Beyond three standard errors, where these are known; with a least of 0, all.
+    singles = [s for s in steps if not least or abs(s.added) > max(least, _SURE * np.nan_to_num(s.se))]
     found += [_cause(step.kind, [step]) for step in singles]
     kinds: dict[str, list[FlowStep]] = {}
     for step in steps:
@@ -322,19 +323,6 @@ def candidates(flow: Flow, least: float = _LEAST) -> list[Cause]:
     # All of them, also those that add too little to be sure of: together they may matter.
     found += [_cause(k, all_of) for k, all_of in kinds.items() if len(all_of) > 1 and any(s in singles for s in all_of)]
     return found
-
-
-def _is_sure(step: FlowStep, least: float) -> bool:
-    return (
-        abs(step.added) >= least
-        if not least
-        else abs(step.added) > max(least, _SURE * (0.0 if math.isnan(step.se) else step.se))
-    )
-
-
-def _adds_constant(step: FlowStep, fixed: set[str]) -> bool:
-    """A plain sum with what is the same for every point raises c by that, which is counted already."""
-    return step.kind == "code: add" and any(source in fixed for source in step.sources)
 
 
 def _cause(kind: str, steps: Sequence[FlowStep]) -> Cause:

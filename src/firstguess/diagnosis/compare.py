@@ -23,7 +23,6 @@ from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.training.runs import PredictedTraining
 
-# --------------------------------------------------------------------------------------------------------------
 # How well a prediction at finite size is known itself: what a comparison must not hold against it.
 
 _STRETCHED, _SHIFTED = 0.242, 0.399  # max x·φ(x) and max φ(x): by how much a normal cdf changes, per unit
@@ -164,15 +163,13 @@ class Comparison(StoredRecord, Shown):
 
     def __str__(self) -> str:
         verdict = "agree" if self.agrees else "disagree"
-        allowed = any(d.room > 0 for d in self.differences)
-        rooms = _allowed("allowed", allowed)
+        allowed = any(d.room > 0 for d in self.differences)  # else their column is left out
+        rooms = f"   {'allowed':>9}" if allowed else ""
         size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
         lines = [f"  {'':<32} {'predicted':>10}   {'measured ± s.e.':>20}{rooms}   {'difference':>13}"]
         lines += without_middle([_line(d, allowed) for d in self.differences], "  …")
-        law = "G₀" if self.classes == 2 else "the largest share"
-        lines.append(
-            f"  Kolmogorov-Smirnov distance of the distributions of {law}: {self.distance:.4f} (p = {self.p_value:.2g})"
-        )
+        law = f"the distributions of {'G₀' if self.classes == 2 else 'the largest share'}"
+        lines.append(f"  Kolmogorov-Smirnov distance of {law}: {self.distance:.4f} (p = {self.p_value:.2g})")
         if self.differences:
             w = self.worst
             least = f"; below {self.level / (len(self.differences) + 1):.1g} would disagree" if self.agrees else ""
@@ -186,19 +183,12 @@ def check_pair(prediction: Prediction, measurement: Measurement, call: str) -> N
     where = call.removeprefix("fg.")
     given = cast("tuple[object, object]", (prediction, measurement))  # a user may swap them
     if not isinstance(given[0], Prediction) or not isinstance(given[1], Measurement):
-        raise InvalidInput(
-            "a Prediction and a Measurement",
-            got=f"{type(prediction).__name__} and {type(measurement).__name__}",
-            where=where,
-            hint=f"{call}(fg.predict(net), fg.measure(net, x))",
-        )
+        got, hint = " and ".join(type(one).__name__ for one in given), f"{call}(fg.predict(net), fg.measure(net, x))"
+        raise InvalidInput("a Prediction and a Measurement", got=got, where=where, hint=hint)
     if prediction.guesses.classes != measurement.classes:
-        raise InvalidInput(
-            f"a measurement with {prediction.guesses.classes} classes, like the prediction",
-            got=f"{measurement.classes} classes",
-            where=where,
-            hint=f"fg.predict(…, classes={measurement.classes})",
-        )
+        expected = f"a measurement with {prediction.guesses.classes} classes, like the prediction"
+        hint = f"fg.predict(…, classes={measurement.classes})"
+        raise InvalidInput(expected, got=f"{measurement.classes} classes", where=where, hint=hint)
 
 
 @overload
@@ -257,17 +247,8 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
     distance, p_value = _kolmogorov_smirnov(law, measurement, own.distance(law, float(seen.largest.std())))
     if own.left_out > 0.0:
         notes += (f"allowed: what the expansion in 1/width leaves out, about {own.left_out:.2g} of the spread",)
-    return Comparison(
-        layers,
-        _summaries(law, measurement, own),
-        distance,
-        p_value,
-        seen.classes,
-        seen.points,
-        seen.inits,
-        level,
-        notes,
-    )
+    summaries, counts = _summaries(law, measurement, own), (seen.classes, seen.points, seen.inits)
+    return Comparison(layers, summaries, distance, p_value, *counts, level, notes)
 
 
 def predicted_law(prediction: Prediction, points: int) -> ClassShares:
@@ -379,17 +360,9 @@ def _kolmogorov_smirnov(law: ClassShares, measurement: Measurement, room: float)
     return distance, float(found.pvalue) if room == 0.0 else float(stats.kstwo.sf(beyond, round(together)))
 
 
-def _room(d: Difference) -> str:
-    return f"± {d.room:.2g}" if d.room > 0 else ""
-
-
-def _allowed(text: str, wanted: bool) -> str:
-    """The column of rooms, which is left out where there are none."""
-    return f"   {text:>9}" if wanted else ""
-
-
 def _line(d: Difference, allowed: bool) -> str:
     name = d.name if len(d.name) <= 32 else f"{d.name[:20]}…{d.name[-11:]}"
     measured = with_error(d.measured, d.se)
     apart = deviation(d.z) if math.isnan(d.z) else f"{deviation(d.z)} s.e."
-    return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {apart:>13}"
+    room = f"   {f'± {d.room:.2g}' if d.room > 0 else '':>9}" if allowed else ""
+    return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{room}   {apart:>13}"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import torch
 from torch import nn
@@ -17,18 +15,9 @@ from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.progress import showing
 from firstguess.base.text import percent
 from firstguess.data.streams import POINTS
+from firstguess.diagnosis import advice as advising
 from firstguess.diagnosis import session
-from firstguess.diagnosis.advice import (
-    GOALS,
-    Advised,
-    Descent,
-    Trial,
-    advise,
-    case_of,
-    growth,
-    with_labels,
-    with_measured,
-)
+from firstguess.diagnosis.advice import Advised, Descent, Trial
 from firstguess.diagnosis.answer import LEAST_STEPS, LITTLE, apart, serious, trainability_of
 from firstguess.diagnosis.bias_duration import PredictedDuration, predict_duration
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
@@ -40,21 +29,7 @@ from firstguess.diagnosis.rehearsal import LONGEST, Rehearsal, RehearsalPlan, Tr
 from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.remedies.base import inputs_of
 from firstguess.diagnosis.result import Diagnosis, Goal, Verdict
-from firstguess.diagnosis.session import (
-    ADVISED,
-    CAUSES,
-    DIFFERENTIATED,
-    EXPECTED,
-    LASTED,
-    LOOKED,
-    MEASURED,
-    REHEARSED,
-    Clock,
-    Progress,
-    Stages,
-    Subject,
-    attempt,
-)
+from firstguess.diagnosis.session import Clock, Progress, Stages, Subject
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
@@ -143,7 +118,7 @@ def diagnose(
     checks.within(seconds, "a time in seconds", "diagnose(seconds)", "seconds=180", infinite=True)
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
     using = trained_with(optimizer, lr, loss, what)
-    checks.choice(goal, GOALS, "diagnose(goal)", "goal")
+    checks.choice(goal, advising.GOALS, "diagnose(goal)", "goal")
     known = settled(options) | checks.given(precision=precision)
     clock = Clock(float(seconds))
     names = name or session.model_name(what), data_name or session.data_name(data)
@@ -156,14 +131,15 @@ def diagnose(
     tick = progress
     tick(0, 100)
     look = subject.look(max(_LOOK * seconds, min(1.0, 0.1 * seconds)))
-    tick(LOOKED, 100)
+    first, last = session.LOOKED, session.MEASURED
+    tick(first, 100)
     fewer = subject.fit(look, _MEASURE * seconds)
+
+    def measuring(done: int, total: int) -> None:
+        tick(first + (last - first) * done // max(total, 1), 100)
+
     try:
-        m = subject.measure(
-            inits=inits,
-            seconds=_MEASURE * seconds,
-            progress=lambda done, total: tick(LOOKED + (MEASURED - LOOKED) * done // max(total, 1), 100),
-        )
+        m = subject.measure(inits=inits, seconds=_MEASURE * seconds, progress=measuring)
     except NotFinite as error:
         return replace(_broken(subject, error, clock), faults=_faults(subject, look, None, using, asked, clock)[0])
     check_fresh(m)
@@ -174,11 +150,14 @@ def diagnose(
     unlabelled = any(batch.labels is None for batch in subject.batches)
     if look is not None and look.now.single and unlabelled and not look.now.probabilities:
         notes.append(BY_SIGN)
-    parts = Stages(m, clock, tick)
-    parts.tick(MEASURED)
+    parts = Stages(m, clock, tick, notes)
+    parts.tick(last)
     verdict = verdict_of(m, wanted=inits)
-    _so_far(tick, verdict, m, find_faults(look, m)[0])
-    flow = parts.do("causes", lambda: attempt(lambda: subject.flow(clock.share(_FLOW)), "causes", notes), members=2)
+    if hasattr(tick, "say"):  # a provisional answer next to the bar
+        share = f"{verdict.name}, {percent(m.guesses.expected_max())} in one class"
+        seen_faults = find_faults(look, m)[0]
+        cast("Any", tick).say(f"so far: {f'fix this: {seen_faults[0].name}' if seen_faults else share}")
+    flow = parts.attempt("causes", lambda: subject.flow(clock.share(_FLOW)), members=2)
     causes, given = Found(), math.nan
     if flow is not None:
         flow = without_ending(flow, m)
@@ -188,69 +167,36 @@ def diagnose(
             notes.append("causes are those of the fresh part")
         allowed = clock.spare(_EFFECTS, reserve=_AFTER_CAUSES)
         effects = partial(subject.effects, flow, m=m, seconds=allowed)
-        found = parts.do(
-            "effects of causes",
-            lambda: attempt(lambda: ranked(flow, effects, seconds / allowed), "effects of causes", notes),
-            members=2,
-        )
+        found = parts.attempt("effects of causes", lambda: ranked(flow, effects, seconds / allowed), members=2)
         causes = found or Found(causes_of(flow))
-    parts.tick(CAUSES)
-    structure, why = parts.do("structure", lambda: subject.structure(m), quick=True, members=2) or (
-        None,
-        "there was no time to read it",
-    )
-    expected = parts.do(
-        "theory",
-        lambda: expectation(
-            subject.network,
-            why,
-            subject.data(_KERNEL_POINTS),
-            m,
-            size=subject.own_size,
-            seed=seed,
-            seconds=_EXPECT * seconds,
-        ),
-        quick=True,
-    ) or Expected(None, None, "it was left out")
-    parts.tick(EXPECTED)
-    gradients = parts.do(
-        "gradients",
-        lambda: attempt(lambda: subject.gradients(clock.share(_GRADIENTS), m), "gradients", notes),
-        members=4,
-    )
-    theory = math.nan if subject.network is None else growth(subject.network)
-    train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
-    parts.tick(DIFFERENTIATED)
+    parts.tick(session.CAUSES)
+    late = None, "there was no time to read it"
+    structure, why = parts.do("structure", lambda: subject.structure(m), quick=True, members=2) or late
+
+    def expect() -> Expected:
+        given, own = subject.data(_KERNEL_POINTS), subject.own_size
+        return expectation(subject.network, why, given, m, size=own, seed=seed, seconds=_EXPECT * seconds)
+
+    expected = parts.do("theory", expect, quick=True) or Expected(None, None, "it was left out")
+    parts.tick(session.EXPECTED)
+    gradients = parts.attempt("gradients", lambda: subject.gradients(clock.share(_GRADIENTS), m), members=4)
+    theory = math.nan if subject.network is None else advising.growth(subject.network)
+    plain = subject.network is not None and subject.network.plain  # else phases mean nothing
+    train = None if gradients is None else trainability_of(gradients, plain=plain, predicted=theory)
+    parts.tick(session.DIFFERENTIATED)
     faults, unasked = _faults(subject, look, m, using, asked, clock)
     notes += unasked
     lasts = None
     if subject.network is not None:
-        lasts = parts.do(
-            "how long the bias lasts",
-            lambda: attempt(
-                lambda: _duration(subject, m, verdict, using, seconds=clock.share(_LASTING), seed=seed),
-                "prediction of how long the bias lasts",
-                notes,
-            ),
-            members=16,
-        )
-    parts.tick(LASTED)
-    told = optimizer is not None or lr is not None or loss is not None
-    seen = parts.do(
-        "copies in training",
-        lambda: _rehearsed(
-            subject,
-            using,
-            math.nan if lasts is None else lasts.lr,
-            run,
-            clock.spare(_COPIES, reserve=_ADVICE),
-            next((note for note in unasked if note.startswith(MAY_NOT_GO)), ""),
-            counts=verdict.name not in LITTLE,
-            told=told,
-        ),
-        members=8,
-    )
-    parts.tick(REHEARSED)
+        title, failed = "how long the bias lasts", "prediction of how long the bias lasts"
+        lasts = parts.attempt(title, partial(_duration, subject, m, verdict, using, clock), members=16, failed=failed)
+    parts.tick(session.LASTED)
+    counts, given_training = verdict.name not in LITTLE, not (optimizer is lr is loss is None)
+    doubt = next((note for note in unasked if note.startswith(MAY_NOT_GO)), "")
+    rate = math.nan if lasts is None else lasts.lr
+    rehearsal = partial(_rehearsed, subject, using, rate, run, clock, doubt, counts, given_training)
+    seen = parts.do("copies in training", rehearsal, members=8)
+    parts.tick(session.REHEARSED)
     if seen is not None and seen.by_heart:
         faults = arranged([*faults, by_heart(seen.own, seen.held, seen.held_error, seen.last)])
     if fewer:
@@ -259,71 +205,41 @@ def diagnose(
     if to_fix := serious(faults, gradients, seen):
         notes.append(f"no remedies were tried: fix this first ({to_fix[0].name})")
     elif advice:
-        case = Case(
-            subject.network,
-            subject.model,
-            subject.batches,
-            m,
-            flow,
-            subject.study,
-            known.get("logits"),
-            expected.trusted,
-            partial(subject.logits, seconds=clock.share(_HEADS)),
-            verdict.gamma,
-            max(0.0, clock.left),
-        )
+        left, logits = max(0.0, clock.left), partial(subject.logits, seconds=clock.share(_HEADS))
+        own = subject.network, subject.model, subject.batches, m, flow, subject.study, known.get("logits")
+        case = Case(*own, expected.trusted, logits, verdict.gamma, left)
         subject.release()
-        trial = Trial(
-            case,
-            expected.for_changes,
-            subject.convert,
-            subject.variant,
-            max(0.0, clock.left),
-            seed,
-            goal,
-            width,
-            "" if expected.wide is None else ", infinite width",
-            "centre the head" if partly else "",
-            expected.why if expected.wide is None else "",
-            _descent(subject, lasts),
-        )
-        tried = parts.do("remedies", lambda: advise(trial)) or tried
+        at, remark = ("", expected.why) if expected.wide is None else (", infinite width", "")
+        how = expected.for_changes, subject.convert, subject.variant, left, seed, goal, width
+        trial = Trial(case, *how, at, "centre the head" if partly else "", remark, _descent(subject, lasts))
+        tried = parts.do("remedies", lambda: advising.advise(trial)) or tried
         if tried.interrupted:
             parts.interrupt("some remedies" if tried.advice else "remedies")
-    parts.tick(ADVISED)
+    parts.tick(session.ADVISED)
     hidden = max(0, len(m.weights_layers) - 1)
-    return Diagnosis(
-        verdict,
-        causes.causes,
-        expected,
-        train,
-        with_measured(tried.advice, train),
-        # What is known is known of training from scratch.
-        "" if partly else with_labels(case_of(verdict, train, hidden, lasts, seen), subject.batches),
-        subject.name,
-        m,
-        structure,
-        _findings(parts.findings(m), subject, m.classes),
-        (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
-        m.provenance,
-        clock.passed,
-        faults,
-        lasts,
-        goal,
-        subject.data_name,
-        seen,
-        run,
-        _assumed(using, run, said=steps is not None or epochs is not None) if _duration_known(lasts, seen) else "",
-        causes.needed,
-        given,
+    # What is known is known of training from scratch.
+    better = (
+        "" if partly else advising.with_labels(advising.case_of(verdict, train, hidden, lasts, seen), subject.batches)
     )
-
-
-def _so_far(tick: Any, verdict: Verdict, m: Measurement, faults: Sequence[Fault]) -> None:
-    """A provisional answer next to the bar: the fault, or the verdict."""
-    if hasattr(tick, "say"):
-        share = f"{verdict.name}, {percent(m.guesses.expected_max())} in one class"
-        tick.say(f"so far: {f'fix this: {faults[0].name}' if faults else share}")
+    changes = advising.with_measured(tried.advice, train)
+    found = Diagnosis(verdict, causes.causes, expected, train, changes, better, subject.name, m, structure)
+    assumed = _assumed(using, run, said=steps is not None or epochs is not None)
+    return replace(
+        found,
+        findings=_findings(parts.findings(m), subject, m.classes),
+        notes=(*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
+        provenance=m.provenance,
+        seconds=clock.passed,
+        faults=faults,
+        lasting=lasts,
+        goal=goal,
+        data_name=subject.data_name,
+        rehearsal=seen,
+        run=run,
+        assumed=assumed if _duration_known(lasts, seen) else "",
+        causes_need=causes.needed,
+        given=given,
+    )
 
 
 def _duration_known(lasts: PredictedDuration | None, seen: Rehearsal | None) -> bool:
@@ -352,8 +268,7 @@ def _faults(
     said = asked["optimizer"] is not None or asked["lr"] is not None
     optimizer = asked["optimizer"]
     if said and not isinstance(optimizer, torch.optim.Optimizer):
-        named = isinstance(using.make, str)
-        optimizer = recipe(using.make, using.rate(math.nan) if named else None).make
+        optimizer = recipe(using.make, using.rate(math.nan) if isinstance(using.make, str) else None).make
     if subject.model is None:
         return find_faults(look, m)
     points = sum(batch.size for batch in subject.batches)
@@ -388,28 +303,17 @@ def _rehearsed(
     using: TrainedWith,
     predicted: float,
     run: int,
-    seconds: float,
+    clock: Clock,
     doubt: str,
-    *,
     counts: bool,
-    told: bool,
+    given: bool,
 ) -> Rehearsal:
     """Copies of the model, or of the network that a description describes, in their first steps. `counts`: the answer
-    hangs on the number of steps; `told`: the user says how it is trained, so that data are those of training."""
-    words, own = using.words(predicted), not isinstance(using.make, str) and not inspect.isclass(using.make)
-    asked = RehearsalPlan(
-        subject.maker,
-        subject.batches,
-        using.loss,
-        using.make,
-        LR if own and not isinstance(using.make, partial) else using.rate(predicted),
-        words,
-        subject.drawn_by,
-        subject.seed,
-        subject.easy(),
-        doubt,
-        told,
-    )
+    hangs on the number of steps; `given`: the user says how it is trained, so that data are those of training."""
+    seconds = clock.spare(_COPIES, reserve=_ADVICE)
+    words, own = using.words(predicted), not isinstance(using.make, str | type | partial)
+    how = using.loss, using.make, LR if own else using.rate(predicted), words, subject.drawn_by, subject.seed
+    plan = RehearsalPlan(subject.maker, subject.batches, *how, subject.easy(), doubt, given)
 
     def sure(found: Rehearsal) -> bool:
         return not counts or not apart(found.low, found.high)
@@ -419,7 +323,7 @@ def _rehearsed(
         return over or (found.learns and not found.behind and (math.isnan(found.steps) or found.steps < math.inf))
 
     try:
-        return rehearse(asked, enough=enough, sure=sure, seconds=seconds, most=max(run, LONGEST))
+        return rehearse(plan, enough=enough, sure=sure, seconds=seconds, most=max(run, LONGEST))
     except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
         said = error.reason if isinstance(error, FirstguessError) else str(error).partition("\n")[0]
         return Rehearsal(why=f"no copy could be trained: {said}", how=words)
@@ -450,7 +354,7 @@ def _is_tied(model: nn.Module, classes: int) -> bool:
 
 
 def _duration(
-    subject: Subject, m: Measurement, verdict: Verdict, using: TrainedWith, *, seconds: float, seed: int
+    subject: Subject, m: Measurement, verdict: Verdict, using: TrainedWith, clock: Clock
 ) -> PredictedDuration | None:
     """Where a description was read; nothing where "Is it expected?" says already why there is none."""
     if subject.network is None or subject.network.classes != m.classes or verdict.name == "degenerate head":
@@ -466,35 +370,15 @@ def _duration(
         return PredictedDuration("not predicted: the model returns probabilities, and theory is of a loss of logits")
     if using.why or using.named is None:
         return PredictedDuration(f"not predicted: {using.why}")
-    data = subject.data(m.points)
     batch = None if using.named == "gd" else subject.batches[0].size
-    return predict_duration(
-        subject.network,
-        data,
-        subject.starts,
-        batch=batch,
-        whole=subject.whole,
-        width=subject.width,
-        seconds=seconds,
-        lr=using.lr,
-        optimizer=using.named,
-        seed=seed,
-    )
+    known: dict[str, Any] = {"batch": batch, "lr": using.lr, "optimizer": using.named, "whole": subject.whole}
+    known |= {"width": subject.width, "seconds": clock.share(_LASTING), "seed": subject.seed}
+    return predict_duration(subject.network, subject.data(m.points), subject.starts, **known)
 
 
 def _broken(subject: Subject, error: NotFinite, clock: Clock) -> Diagnosis:
-    place = error.where if isinstance(error.where, str) else ""
-    return Diagnosis(
-        broken("every initialization gives NaN or Inf", place),
-        (),
-        Expected(None, None, "the network gives no finite logits"),
-        None,
-        (),
-        "",
-        subject.name,
-        None,
-        None,
-        (Finding(FindingKind.NONFINITE, str(error), place),),
-        seconds=clock.passed,
-        data_name=subject.data_name,
-    )
+    verdict = broken("every initialization gives NaN or Inf", error.where)
+    expected = Expected(None, None, "the network gives no finite logits")
+    findings = (Finding(FindingKind.NONFINITE, str(error), error.where),)
+    found = Diagnosis(verdict, (), expected, None, (), "", subject.name, None, None, findings)
+    return replace(found, seconds=clock.passed, data_name=subject.data_name)

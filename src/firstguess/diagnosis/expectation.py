@@ -28,11 +28,8 @@ from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.gaussian import Guesses
 
 if TYPE_CHECKING:
-    from firstguess.data import Data
     from firstguess.diagnosis.compare import Comparison, Difference
-    from firstguess.theory.prediction import Prediction
 
-# --------------------------------------------------------------------------------------------------------------
 # Whether a prediction is what was measured, in words that the numbers next to them never contradict.
 
 Agreement = Literal["as measured", "close", "not as measured", "too few to tell"]
@@ -141,10 +138,11 @@ class Expected(Record):
         text = f"predicted {known}{at}, the largest share is {percent(p.guesses.expected_max())} on average"
         if p.finite_size is None:
             text += f" and γ = {gamma_of(p):.3g}".replace("inf", "∞")
-        if self.comparison is None:
-            return f"{text} ({self.why})" if self.why else text
-        remark = f" ({self.why})" if self.why else ""
-        return f"{text}: {said(self.comparison)}{self._excuse}{remark}"
+        if self.comparison is not None:
+            text += f": {said(self.comparison)}"
+            if self.narrow and agreement(self.comparison) != "as measured":  # what a difference may be
+                text += f"; the prediction is for infinitely wide layers, and what {self.width} adds is not known here"
+        return f"{text} ({self.why})" if self.why else text
 
     @property
     def size(self) -> str:
@@ -153,17 +151,8 @@ class Expected(Record):
             return ""
         if self.prediction.finite_size is not None:
             return f"what finite width changed: {self.prediction.finite_size}"
-        if not self.narrow:
-            return ""
-        return f"the prediction is for infinitely wide layers, not for {self.width}: {self.narrow}"
-
-    @property
-    def _excuse(self) -> str:
-        """What a difference may be, where width is not in the prediction."""
-        assert self.comparison is not None
-        if not self.narrow or agreement(self.comparison) == "as measured":
-            return ""
-        return f"; the prediction is for infinitely wide layers, and what {self.width} adds is not known here"
+        wide = f"the prediction is for infinitely wide layers, not for {self.width}: {self.narrow}"
+        return wide if self.narrow else ""
 
     @property
     def for_changes(self) -> Prediction | None:
@@ -177,7 +166,6 @@ class Expected(Record):
         return compared is not None and agreement(compared) in ("as measured", "close")
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What theory expects of a network of tokens: the kernel on as many sequences as fit the time, else the closed form.
 
 _FEWEST = 16  # sequences: of fewer, γ would be known to 10 % at best
@@ -267,7 +255,6 @@ def tokens_of(ids: NDArray[Any]) -> Tokens | None:
     return Tokens(ids.shape[1], float((counts * (counts - 1)).sum() / (total * (total - 1))), shared)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Predictions at a network's own widths: theory.md §12, where it covers them; else at infinite width, and why.
 
 
@@ -287,11 +274,8 @@ class OwnSize:
         if self.law is None:
             return network
         if not self.law:
-            raise NotCovered(
-                "weights of one known distribution, at finite width",
-                got="normal, uniform and orthogonal are not what all of them look like",
-                hint="fg.measure(model, x)",
-            )
+            got = "normal, uniform and orthogonal are not what all of them look like"
+            raise NotCovered("weights of one known distribution, at finite width", got=got, hint="fg.measure(model, x)")
         law = self.law
         return replace(network, layers=changed(network.layers, lambda layer: (layer.with_distribution(law),)))
 
@@ -321,13 +305,11 @@ def at_own_size(
         return None, f"finite width is not covered for {kind}"
     if not widths:
         return None, ""
+    known: dict[str, Any] = {"draws": draws, "seed": seed, "seconds": seconds}
     try:
-        found = predict(
-            size.drawn(network), data=data, width=size.width or widths[0], draws=draws, seed=seed, seconds=seconds
-        )
+        return predict(size.drawn(network), data=data, width=size.width or widths[0], **known), ""
     except FirstguessError as error:
         return None, str(error)
-    return found, ""
 
 
 DRAWS = 2000  # of the kernel's distribution: its error is then small next to that of a hundred initializations

@@ -6,40 +6,42 @@ import inspect
 import math
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
+from functools import partial
+from typing import Any, Unpack, cast, get_args
 
 import numpy as np
+import torch
+from torch import nn
 
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import columns, percent_apart
+from firstguess.data import Batch, collect, load
+from firstguess.data.streams import IsolatedRandomness
+from firstguess.diagnosis.faults import Fault, FaultName, Loss, Optimizer, Patient, check_loss, find_faults
+from firstguess.diagnosis.faults.base import is_notable
+from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, merged
-from firstguess.modules.measure import Progress, measured
+from firstguess.ensemble.member_statistics import PARTLY, Engine, FindingKind, merged
+from firstguess.modules.call_model import centred, fed, fewer
+from firstguess.modules.engine import ModuleEngine
+from firstguess.modules.hooks.examination import examine
+from firstguess.modules.hooks.session import examined, fresh_norms, look, training_norms
+from firstguess.modules.measure import Progress, measured, recorded
 from firstguess.modules.options import ModelOptions, settled
-
-if TYPE_CHECKING:
-    from firstguess.data import Batch
-    from firstguess.diagnosis.faults import Fault, Loss, Optimizer
-    from firstguess.ensemble.member_statistics import Engine
+from firstguess.modules.outputs import find_logits
+from firstguess.theory.data_bias import data_bias
 
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 2  # initializations that are run whatever the budget
 _PASSES = 6  # that follow a look at other inputs or another mode, with it: two trials, two initializations
 _SHARE = 0.7  # of the budget that the main ensemble may use
 # Findings of the ensemble that a reader should know.
-_SAID = (
-    FindingKind.OTHER_VALUES,
-    FindingKind.NOT_REDRAWN,
-    FindingKind.NOTHING_FRESH,
-    FindingKind.NOTHING_DRAWN,
-    FindingKind.ASIDE,
-    FindingKind.REGRESSION,
-    *PARTLY,
-)
+_OF_WEIGHTS = (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_FRESH, FindingKind.NOTHING_DRAWN)
+_SAID = (*_OF_WEIGHTS, FindingKind.ASIDE, FindingKind.REGRESSION, *PARTLY)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,16 +86,12 @@ class Explanation(StoredRecord, Shown):
 
         A zero head that the loss moves is a cause of ties, and no fault.
         """
-        from firstguess.diagnosis.faults import FaultName
-
         known = get_args(FaultName)
         return tuple(c for c in self.causes if c.name in known and not c.numbers.get("meant"))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """The inverse of `to_dict`."""
-        from firstguess.diagnosis.faults import Fault
-
         return record.from_dict(cls, data, causes=tuple(Fault.from_dict(cause) for cause in data["causes"]))
 
     def summary(self) -> list[tuple[str, str]]:
@@ -101,10 +99,9 @@ class Explanation(StoredRecord, Shown):
         even = 1 / len(self.fractions)
         named = "" if self.measurement is None else self.measurement.data
         rows: list[tuple[str, str]] = [("data", named)] if named else []
-        if math.isnan(self.largest):
-            rows.append(("share of the largest class", "none: no point has finite logits"))
-        else:
-            rows.append(("share of the largest class", f"{self.largest:.1%}, class {self.favoured}  (even {even:.1%})"))
+        share = f"{self.largest:.1%}, class {self.favoured}  (even {even:.1%})"
+        share = "none: no point has finite logits" if math.isnan(self.largest) else share
+        rows.append(("share of the largest class", share))
         if self.measurement is not None and not math.isnan(self.surprise):
             low, high = self.interval
             share = f"{self.surprise:.1%} of {self.measurement.inits}  (95 %: {low:.1%} to {high:.1%})"
@@ -117,13 +114,11 @@ class Explanation(StoredRecord, Shown):
 
     @property
     def _without_cause(self) -> str:
-        from firstguess.diagnosis.faults.base import is_notable
-
-        if is_notable(np.array(self.fractions), self.points):
-            if self.measurement is None:
-                return "no cause found: whether other initializations guess like this is not known"
-            return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
-        return "nothing to explain: no class gets a large part of the guesses, and no fault was seen"
+        if not is_notable(np.array(self.fractions), self.points):
+            return "nothing to explain: no class gets a large part of the guesses, and no fault was seen"
+        if self.measurement is None:
+            return "no cause found: whether other initializations guess like this is not known"
+        return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
 
     def __repr__(self) -> str:
         return f"Explanation({self.largest:.1%} in class {self.favoured}, {', '.join(self.kinds) or 'no cause needed'})"
@@ -197,19 +192,6 @@ def explain_guess(
             `trained=True` you say that it is trained, or a checkpoint loaded: weights that look like a fresh draw are
             then a fault.
     """
-    import torch
-    from torch import nn
-
-    from firstguess.data import collect, load
-    from firstguess.diagnosis.faults import Patient, check_loss, find_faults
-    from firstguess.diagnosis.faults.base import is_notable
-    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, drawn, excesses, paired, time_a_point
-    from firstguess.modules.call_model import centred, fed, fewer
-    from firstguess.modules.engine import ModuleEngine
-    from firstguess.modules.hooks.examination import examine
-    from firstguess.modules.hooks.session import examined, fresh_norms, look, training_norms
-    from firstguess.modules.measure import recorded
-
     started = time.perf_counter()
     what: Any = model
     if not isinstance(model, nn.Module):
@@ -271,7 +253,7 @@ def explain_guess(
     if now.probabilities == "sigmoid":
         notes.append("outputs are probabilities (sigmoid): torch's cross-entropies expect logits, but for BCELoss")
         if len(now.fractions) == 2:
-            logits = _threshold(logits)
+            logits = partial(_above_half, logits)
     known |= checks.given(logits=logits) | {"mode": known.get("mode", "eval" if norms else "train")}
     known["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
@@ -286,7 +268,7 @@ def explain_guess(
     origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}", "data": recorded(data)}
     measurement: Measurement | None = None
     try:
-        measurement = measured(cast("Engine", engine), parts, [], seed, origin, started)
+        measurement = measured(cast(Engine, engine), parts, [], seed, origin, started)
     except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
@@ -299,51 +281,24 @@ def explain_guess(
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and fresh == "all" and time.perf_counter() + 3 * member < limit:
         pairs = paired(engine, parts, ModuleEngine(what, flat, seed=seed, **known), limit)
-    faults, unasked = find_faults(
-        looked,
-        measurement,
-        model=model,
-        batches=batches,
-        trained=in_training,
-        loss=loss,
-        optimizer=optimizer,
-        loader=data if loader is None and hasattr(data, "dataset") else loader,
-        dataset=dataset,
-        reference=reference,
-        steps=steps,
-        logits=picked,
-        untrained=_untrained(fresh, findings) if said_trained else "",
-        seed=seed,
-        seconds=max(0.25 * seconds, started + seconds - time.perf_counter()),
-        a_point=a_point,
-    )
-    notes += unasked
+    given: dict[str, Any] = {"model": model, "batches": batches, "loss": loss, "optimizer": optimizer, "steps": steps}
+    given |= {"loader": data if loader is None and hasattr(data, "dataset") else loader, "dataset": dataset}
+    given |= {"reference": reference, "logits": picked, "seed": seed, "trained": in_training, "a_point": a_point}
+    if said_trained and fresh != "nothing":  # what looks like a fresh draw: all, or the finding that says which part
+        given["untrained"] = "all" if fresh == "all" else next(f.message for f in findings if f.kind in PARTLY)
+    left = max(0.25 * seconds, started + seconds - time.perf_counter())
+    faults, unasked = find_faults(looked, measurement, seconds=left, **given)
     seen = Observed(now, measurement, faults, bias, shifted, *pairs, fresh)
-    p, low, high = seen.p
+    p, *interval = seen.p
+    fractions, passed = tuple(float(x) for x in now.fractions), time.perf_counter() - started
+    found = (*notes, *unasked)
     return Explanation(
-        tuple(float(x) for x in now.fractions),
-        now.points,
-        p,
-        (low, high),
-        causes(seen),
-        measurement,
-        tuple(notes),
-        time.perf_counter() - started,
-        looked.loss,
-    )
-
-
-def _untrained(fresh: str, findings: Sequence[Finding]) -> str:
-    """What looks like a fresh draw: "all", or the finding that says which part."""
-    return (
-        "" if fresh == "nothing" else fresh if fresh == "all" else next(f.message for f in findings if f.kind in PARTLY)
+        fractions, now.points, p, (interval[0], interval[1]), causes(seen), measurement, found, passed, looked.loss
     )
 
 
 def _made(what: object, seed: int) -> object:
     """What a factory makes; anything else as it is."""
-    from firstguess.data.streams import IsolatedRandomness
-
     if not callable(what):
         return what
     try:
@@ -355,10 +310,6 @@ def _made(what: object, seed: int) -> object:
 
 
 def _data_bias(batches: Sequence[Batch]) -> Any:
-    import torch
-
-    from firstguess.theory.data_bias import data_bias
-
     x = torch.cat([batch.inputs for batch in batches if isinstance(batch.inputs, torch.Tensor)])
     try:
         return data_bias(x.float().numpy())
@@ -366,8 +317,6 @@ def _data_bias(batches: Sequence[Batch]) -> Any:
         return None
 
 
-def _threshold(pick: Any) -> Callable[[Any], Any]:
+def _above_half(pick: Any, output: Any) -> Any:
     """A probability, as a number whose sign decides."""
-    from firstguess.modules.outputs import find_logits
-
-    return lambda output: find_logits(output, pick) - 0.5
+    return find_logits(output, pick) - 0.5

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -46,10 +46,10 @@ _CLEAR = 5.0  # standard errors from which no more initializations are needed to
 _SLIGHT = 0.1  # of the excess: centring that takes clearly less is no cause
 
 # Faults of this model that its initializations do not have: they explain why it guesses unlike them.
-_OWN = {"NaN or Inf", "log(0)", "zero head", "dead units", "saturated outputs", "head bias", "vanishing logits"} | {
-    "Dropout(1)",  # which initializations are measured without
-    "same output for all inputs",
-}
+_OWN = {
+    "NaN or Inf", "log(0)", "zero head", "dead units", "saturated outputs", "head bias", "vanishing logits",
+    "same output for all inputs", "Dropout(1)",  # which initializations are measured without
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,8 @@ def surprise(largest: float, measurement: Measurement | None) -> tuple[float, fl
 def causes(seen: Observed) -> tuple[Fault, ...]:
     """Those that hold, the most important first: faults, then what is none."""
     found = list(seen.faults)
-    for test in _TESTS:
-        cause = test(seen, found)
-        if cause is not None:
+    for test in (_data, _expected, _unlike, _trained):
+        if (cause := test(seen, found)) is not None:
             found.append(cause)
     return tuple(sorted(found, key=lambda cause: bool(cause.numbers.get("partly"))))
 
@@ -130,23 +129,16 @@ def _data(seen: Observed, _: list[Fault]) -> Fault | None:
     mine = seen.excess(seen.centred) < _FALL * seen.excess(seen.now) or seen.p[0] >= _OFTEN
     if high < _SLIGHT or not mine:
         return None
-    partly = low < _HALF
+    partly, largest, gamma = low < _HALF, seen.centred.largest, seen.bias.gamma
+    numbers = {"gamma": gamma, "largest_centred": largest, "excess": float(raw.mean())}
+    numbers |= {"excess_centred": float(cured.mean()), "share": share, "share_interval": [low, high]}
     return Fault(
         "data not centred",
-        f"{'partly: ' if partly else ''}the points share a direction, γ₀ = {seen.bias.gamma:.3g}; with the mean point "
+        f"{'partly: ' if partly else ''}the points share a direction, γ₀ = {gamma:.3g}; with the mean point "
         f"subtracted the excess over an even split falls from {raw.mean():.2f} to {cured.mean():.2f}, by {share:.0%} "
         f"(95 %: {low:.0%} to {high:.0%}), on average over {len(cured)} initializations, and this model's largest "
-        f"fraction is {seen.centred.largest:.1%}",
-        numbers={
-            "gamma": seen.bias.gamma,
-            "largest_centred": seen.centred.largest,
-            "excess": float(raw.mean()),
-            "excess_centred": float(cured.mean()),
-            "share": share,
-            "share_interval": [low, high],
-            "partly": partly,
-            "recommendation": seen.bias.recommendation,
-        },
+        f"fraction is {largest:.1%}",
+        numbers=numbers | {"partly": partly, "recommendation": seen.bias.recommendation},
     )
 
 
@@ -157,59 +149,38 @@ def _expected(seen: Observed, _: list[Fault]) -> Fault | None:
     m = seen.measurement
     over = next((layer.name for layer in m.weights_layers if layer.gamma > 1), "")
     gamma = float(m.gamma[-1]) if m.gamma.size else math.nan
-    where = f"; γ is above 1 from layer {over} on" if over else ""
-    other = any(finding.kind == FindingKind.OTHER_VALUES for finding in m.findings)
-    changed = (
-        "; but its own weights are not what its initializers give (trained?), so this need not be why" if other else ""
-    )
+    numbers: dict[str, Any] = {"p": p, "interval": [low, high], "gamma": gamma}
     if seen.fresh == "part":
-        return Fault(
-            "expected of the fresh part",
-            f"{p:.0%} of {m.inits} draws of the fresh part do the same or more on these data, with the trained weights "
-            f"as they are: γ = {gamma:.3g} at the output",
-            numbers={"p": p, "interval": [low, high], "gamma": gamma},
-        )
-    return Fault(
-        "expected from architecture",
-        f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.verdict}, γ = {gamma:.3g} at the "
-        f"output{where}{changed}",
-        numbers={
-            "p": p,
-            "interval": [low, high],
-            "gamma": gamma,
-            "verdict": m.verdict,
-            "first_layer_above_1": over,
-        },
-    )
+        message = f"{p:.0%} of {m.inits} draws of the fresh part do the same or more on these data, with the trained "
+        message += f"weights as they are: γ = {gamma:.3g} at the output"
+        return Fault("expected of the fresh part", message, numbers=numbers)
+    message = f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.verdict}, γ = {gamma:.3g} "
+    message += f"at the output{f'; γ is above 1 from layer {over} on' if over else ''}"
+    if any(finding.kind == FindingKind.OTHER_VALUES for finding in m.findings):
+        message += "; but its own weights are not what its initializers give (trained?), so this need not be why"
+    numbers |= {"verdict": m.verdict, "first_layer_above_1": over}
+    return Fault("expected from architecture", message, numbers=numbers)
 
 
 def _unlike(seen: Observed, found: list[Fault]) -> Fault | None:
     chance = _chance(seen)
     # Data, and what is in the architecture, are the same in the ensemble: they do not explain what it never does.
-    if any(cause.kind in _OWN for cause in found):
+    if any(cause.kind in _OWN for cause in found) or not seen.notable or seen.measurement is None:
         return None
-    if (
-        not seen.notable
-        or seen.measurement is None
-        or seen.p[0] > 0
-        or not chance < (_RARE if seen.fresh != "part" else _HARDLY)
-    ):
+    if seen.p[0] > 0 or not chance < (_RARE if seen.fresh != "part" else _HARDLY):
         return None
     tops = seen.measurement.guesses.fractions.max(axis=1)
     numbers = {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])}
     if seen.fresh == "part":
-        message = (
-            f"none of {len(tops)} draws of what looks fresh gives a largest share above {tops.max():.1%} with the "
-            f"other weights as they are, as one in {len(tops) + 1} would by chance: else it is trained or set"
-        )
+        message = f"none of {len(tops)} draws of what looks fresh gives a largest share above {tops.max():.1%} with "
+        message += f"the other weights as they are, as one in {len(tops) + 1} would by chance: else it is trained or "
+        message += "set"
         return Fault("unlike its fresh part", message, numbers=numbers)
     since = "its weights have changed since, by training, loading or a fault"
     if any(finding.kind == FindingKind.OTHER_VALUES for finding in seen.measurement.findings):
         since += "; or, if it is fresh, its constructor draws them in its own way: pass the class, and see"
-    message = (
-        f"none of {len(tops)} initializations has a largest share above {tops.max():.1%}, and at their γ one would "
-        f"with a chance of at most {chance:.1g}: {since}"
-    )
+    message = f"none of {len(tops)} initializations has a largest share above {tops.max():.1%}, and at their γ one "
+    message += f"would with a chance of at most {chance:.1g}: {since}"
     return Fault("unlike its initialization", message, numbers=numbers)
 
 
@@ -240,15 +211,6 @@ def _chance(seen: Observed) -> float:
     return Guesses(gamma, classes=m.classes, points=m.points).prob_max_above(seen.now.largest - 0.5 / m.points)
 
 
-_TESTS: tuple[Callable[[Observed, list[Fault]], Fault | None], ...] = (
-    _data,
-    _expected,
-    _unlike,
-    _trained,
-)
-
-
-# --------------------------------------------------------------------------------------------------------------
 # An ensemble whose size a budget in seconds decides: how long a point takes, members while there is time.
 
 _PAIRS = 200  # initializations at most that are run on centred data too, while it is not clear whether that helps

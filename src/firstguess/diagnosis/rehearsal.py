@@ -55,7 +55,8 @@ class TrainedWith:
 
     def words(self, predicted: float) -> str:
         """Optimizer, rate and loss."""
-        loss = "" if self.loss == "cross-entropy" else f" and {_name(self.loss)}"
+        name = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", type(self.loss).__name__)
+        loss = "" if name == "cross-entropy" else f" and {name}"
         return f"{self.title} at lr {self.rate(predicted):.3g}{loss}"
 
 
@@ -64,12 +65,8 @@ def trained_with(optimizer: Any, lr: float | None, loss: Any, model: object) -> 
     if lr is not None and not (not isinstance(lr, bool) and 0 < checks.number(lr) < math.inf):
         raise InvalidInput("a learning rate above 0", got=repr(lr), where="diagnose(lr)", hint="lr=1e-3")
     if loss is not None and not callable(loss) and loss not in ("cross-entropy", "squared"):
-        raise InvalidInput(
-            "a loss: a function of outputs and labels, 'cross-entropy' or 'squared'",
-            got=repr(loss),
-            where="diagnose(loss)",
-            hint="loss=nn.CrossEntropyLoss()",
-        )
+        expected = "a loss: a function of outputs and labels, 'cross-entropy' or 'squared'"
+        raise InvalidInput(expected, got=repr(loss), where="diagnose(loss)", hint="loss=nn.CrossEntropyLoss()")
     used = "cross-entropy" if loss is None or _is_cross_entropy(loss) else loss
     if optimizer is None or isinstance(optimizer, str):
         if optimizer is not None and optimizer not in get_args(Optimizer):
@@ -101,13 +98,8 @@ def _named(optimizer: optim.Optimizer) -> Optimizer | None:
 
 
 def _is_cross_entropy(loss: Any) -> bool:
-    if loss is F.cross_entropy or loss == "cross-entropy":
-        return True
-    return type(loss) is nn.CrossEntropyLoss and loss.weight is None and not loss.label_smoothing
-
-
-def _name(loss: Any) -> str:
-    return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    plain = type(loss) is nn.CrossEntropyLoss and loss.weight is None and not loss.label_smoothing
+    return plain or loss is F.cross_entropy
 
 
 INITS, FEWEST = 8, 4  # copies; below the second number bias is told within each, not between them
@@ -160,10 +152,9 @@ class Rehearsal(Record):
     @property
     def by_heart(self) -> bool:
         """Whether nothing of what copies learn carries over to points that they have not seen."""
-        chance, most = 1.0 / max(self.classes, 1), self.held + _SURE * self.held_error
-        return (
-            self.learns and self.held - _SURE * self.held_error <= chance and most - chance < 0.5 * (self.own - chance)
-        )
+        chance, error = 1.0 / max(self.classes, 1), _SURE * self.held_error
+        little = self.held + error - chance < 0.5 * (self.own - chance)
+        return self.learns and self.held - error <= chance and little
 
     @property
     def known(self) -> bool:
@@ -288,27 +279,10 @@ def _balanced(accuracy: Any, batch: Batch) -> float:
 
 
 def _trained(asked: RehearsalPlan, inits: int, steps: int, test: Sequence[Batch] | None = None) -> TrainedMembers:
-    return train_module(
-        asked.model,
-        list(asked.batches),
-        test,
-        inits=inits,
-        start="any",
-        level=None,
-        threads=1,
-        store=None,
-        progress=None,
-        classes=None,
-        more={"strategy": "loop", **asked.options},
-        lr=asked.lr,
-        optimizer=asked.optimizer,
-        steps=steps,
-        epochs=None,
-        batch=asked.batch,
-        loss=_fitted(asked.loss),
-        weight_decay=0.0,
-        seed=asked.seed,
-    )
+    known: dict[str, Any] = dict.fromkeys(("level", "store", "progress", "classes", "epochs"))
+    known |= {"start": "any", "threads": 1, "weight_decay": 0.0, "more": {"strategy": "loop", **asked.options}}
+    known |= {"lr": asked.lr, "optimizer": asked.optimizer, "batch": asked.batch, "loss": _fitted(asked.loss)}
+    return train_module(asked.model, list(asked.batches), test, inits=inits, steps=steps, seed=asked.seed, **known)
 
 
 def _fitted(loss: Any) -> Any:
@@ -330,15 +304,9 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
     counts = torch.bincount(labels, minlength=t.classes).double().numpy()
     lost = {member for member, _ in t.diverged}
     fine = np.array([member not in lost for member in t.members])
-    found = Rehearsal(
-        how=asked.words,
-        inits=len(t.members),
-        diverged=len(lost),
-        classes=t.classes,
-        at=tuple(t.steps.tolist()),
-        easy=asked.easy,
-        doubt=asked.doubt,
-    )
+    at = tuple(t.steps.tolist())
+    found = Rehearsal(how=asked.words, at=at, easy=asked.easy, doubt=asked.doubt)
+    found = replace(found, inits=len(t.members), diverged=len(lost), classes=t.classes)
     if not fine.any():
         return replace(found, steps=math.inf)
     by_class = np.stack([t.accuracy.groups[c][fine] for c in np.flatnonzero(counts).tolist()])  # (class, copy, step)
@@ -347,18 +315,16 @@ def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
     if np.isnan(left[0]):  # all copies start alike, with a head's bias that every initialization keeps
         left = left_of(by_class, within=True)
     low, high = likely_steps(t.steps, by_class)
-    return replace(
-        found,
-        left=tuple(left.tolist()),
-        largest=tuple(t.largest.draws[fine].mean(axis=0).tolist()),
-        accuracy=tuple(balanced.mean(axis=0).tolist()),
-        loss=tuple(loss.mean(axis=0).tolist()),
-        steps=math.nan if np.isnan(left[0]) else settled(t.steps, left, LEFT),
-        low=low,
-        high=high,
-        learns=_better(balanced[:, -1], _guessing(by_class[:, :, -1], counts), 1.0 - 1.0 / len(by_class))
-        or (asked.loss == "cross-entropy" and _better(-loss[:, -1], (-_entropy(counts), 0.0), _entropy(counts))),
-    )
+    learns = _better(balanced[:, -1], _guessing(by_class[:, :, -1], counts), 1.0 - 1.0 / len(by_class))
+    if asked.loss == "cross-entropy":
+        p = counts[counts > 0] / counts.sum()
+        entropy = float(-(p * np.log(p)).sum())  # of the best guess that ignores the input
+        learns = learns or _better(-loss[:, -1], (-entropy, 0.0), entropy)
+    curves = (t.largest.draws[fine], balanced, loss)
+    largest, accuracy, losses = (tuple(curve.mean(axis=0).tolist()) for curve in curves)
+    found = replace(found, left=tuple(left.tolist()), largest=largest, accuracy=accuracy, loss=losses)
+    steps = math.nan if np.isnan(left[0]) else settled(t.steps, left, LEFT)
+    return replace(found, steps=steps, low=low, high=high, learns=learns)
 
 
 def likely_steps(at: Any, by_class: Any) -> tuple[float, float]:
@@ -398,9 +364,3 @@ def by_class_means(x: torch.Tensor, labels: torch.Tensor) -> float:
     apart[torch.arange(len(rows)), own] *= counts[own] / (counts[own] - 1)  # infinite for a point that is alone
     right = (apart.argmin(1) == own).double()
     return float(np.mean([right[own == c].mean().item() for c in range(len(classes))]))
-
-
-def _entropy(counts: Any) -> float:
-    """Cross-entropy of the best guess that ignores the input."""
-    p = counts[counts > 0] / counts.sum()
-    return float(-(p * np.log(p)).sum())

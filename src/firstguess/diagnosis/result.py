@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base.record import Record, Shown, room
-from firstguess.base.text import ends
-from firstguess.diagnosis import answer
-from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, Trainability, Trains, WillTrain
+from firstguess.base.text import capital, ends, percent, spaced
+from firstguess.diagnosis import answer as answers
+from firstguess.diagnosis.answer import Answer, Duration, Trainability, Trains, WillTrain
 from firstguess.diagnosis.causes import Cause
 from firstguess.diagnosis.expectation import Expected
 from firstguess.diagnosis.verdict import Verdict
+from firstguess.ensemble.member_statistics import FindingKind
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.bias_duration import PredictedDuration
@@ -68,18 +69,13 @@ class Advice:
 
     @property
     def worth_it(self) -> bool:
-        if self.helps or self.aim in (
-            "loss",
-            "repair",
-        ):  # the first loss falls, or a head gets weights, by construction
+        if self.helps or self.aim in ("loss", "repair"):  # which fall, or give weights, by construction
             return True
         if self.aim == "training":
             return self.nonlinearity_after < self.nonlinearity_before  # False where either is NaN
         known = self.gradient_before > 0 and self.gradient_after > 0  # not NaN
-        return self.aim == "gradients" and known and self._gradients_keep_more()
-
-    def _gradients_keep_more(self) -> bool:
-        return abs(math.log(self.gradient_after)) < abs(math.log(self.gradient_before))
+        kept = known and abs(math.log(self.gradient_after)) < abs(math.log(self.gradient_before))
+        return self.aim == "gradients" and kept
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,25 +106,77 @@ class Diagnosis(Record, Shown):
     goal: Goal = "even start"  # what the advice is ranked by
     data_name: str = ""  # what the user calls the data
     rehearsal: Rehearsal | None = None  # what copies did in their first steps of training
-    run: int = LEAST_STEPS  # steps that the model will be trained for
+    run: int = answers.LEAST_STEPS  # steps that the model will be trained for
     assumed: str = ""  # what of that was not said: optimizer, loss, length
     causes_need: float = math.nan  # seconds= with which every cause could be tried; NaN: all were
     given: float = math.nan  # correlation of what kept layers give to the fresh part; NaN: nothing is kept
 
     @property
     def answer(self) -> Answer:
-        """What to do: the rules are in docs/answers.md."""
-        return answer.answer_of(self)
+        """What to do, by the first rule that holds: a fault; it will not train; even; gone by the end of the run."""
+        train, start = self.will_train.word, self.verdict.name
+        if self.to_fix or start == "broken":
+            return Answer.FIX
+        if train in (Trains.NO, Trains.RISK):
+            return Answer.CHANGE
+        if start == "degenerate head":
+            return Answer.HARMLESS if train is Trains.YES and self.rehearsal is not None else Answer.UNKNOWN
+        if start in answers.LITTLE:
+            return Answer.NOTHING if train is Trains.YES else Answer.UNKNOWN
+        outlasts = self.duration.outlasts
+        return Answer.UNKNOWN if outlasts is None else Answer.CHANGE if outlasts else Answer.HARMLESS
 
     @property
     def headline(self) -> str:
         """The answer's one sentence."""
-        return answer.headline_of(self)
+        start, m, train = self.verdict.name, self.measurement, self.will_train
+        if self.to_fix:
+            return capital(f"{self.to_fix[0].message}.")
+        if start == "broken" or m is None:
+            return capital(f"{self.verdict.why or 'it gives no usable numbers'}.")
+        if self.answer is Answer.CHANGE and train.word is not Trains.YES:
+            risk = "it will not train as it is" if train.word is Trains.NO else "it may not train as it is"
+            return capital(f"{risk}: {train.reason}.")
+        if start == "degenerate head":
+            return "All classes tie at the start: the head does not tell inputs apart until the first step."
+        trains = "it trains" if train.word is Trains.YES else f"whether it trains is {train.word}"
+        if start == "repeats its input" and m.own_guess is not None:
+            own = f"{percent(m.own_guess[0])} of positions guess the token that they hold"
+            return f"{own}: it repeats its input, and {trains}."
+        share = percent(m.guesses.expected_max())
+        if start in answers.LITTLE:
+            return f"{share} of inputs start in the largest of {spaced(m.classes)} classes: {start}, and {trains}."
+        run = f", and your run has {spaced(self.run)}" if self.answer is Answer.CHANGE else ""
+        return f"{share} of inputs start in one class; {self.duration.words}{run}."
 
     @property
     def duration(self) -> Duration:
-        """How long the starting bias lasts in training."""
-        return answer.duration_of(self)
+        """How long the starting bias lasts in training, by theory and by the copies."""
+        theory, copies = self.lasting, self.rehearsal
+        why = ""
+        if copies is not None and not copies.known:
+            why = copies.why
+        elif theory is not None and not theory.known:
+            why = theory.why.removeprefix("not predicted: ")
+        elif theory is None and copies is None:
+            kinds = {finding.kind for finding in self.findings}
+            why = answers.TIME_WAS_UP if FindingKind.TIME_IS_UP in kinds else "it was not requested"
+            why = answers.INTERRUPTED if FindingKind.INTERRUPTED in kinds else why
+        by_theory = theory if theory is not None and theory.known else None
+        by_copies = copies if copies is not None and copies.known else None
+        looked = int(by_theory.at[-1]) if by_theory is not None and by_theory.at and by_copies is None else 0
+        found = Duration(
+            math.nan if by_theory is None or by_theory.uncertain else by_theory.steps,
+            math.nan if by_copies is None or by_copies.diverged == by_copies.inits else by_copies.steps,
+            max(0 if copies is None else copies.last, looked),
+            self.run,
+            "" if copies is None else copies.how,
+            why,
+            *((math.nan, math.nan) if copies is None else (copies.low, copies.high)),
+        )
+        if math.isnan(found.steps):
+            return replace(found, why=why or "all classes tie at the start of each copy")
+        return replace(found, why="") if math.isfinite(found.steps) else found
 
     @property
     def will_train(self) -> WillTrain:
@@ -137,12 +185,12 @@ class Diagnosis(Record, Shown):
             return WillTrain(Trains.NO, "it gives no usable numbers")
         if self.to_fix and (self.rehearsal is None or not self.rehearsal.known):
             return WillTrain(Trains.RISK, f"fix this first ({self.to_fix[0].name})")
-        return answer.will_train(self._gradients, self.rehearsal)
+        return answers.will_train(self._gradients, self.rehearsal)
 
     @property
     def to_fix(self) -> list[Fault]:
         """Faults that come before everything else, the first of them first."""
-        return answer.serious(self.faults, self._gradients, self.rehearsal)
+        return answers.serious(self.faults, self._gradients, self.rehearsal)
 
     @property
     def _gradients(self) -> Gradients | None:

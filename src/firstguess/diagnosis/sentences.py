@@ -126,16 +126,10 @@ def cause(d: Diagnosis) -> str:
     """The main cause in one sentence."""
     found = main_cause(d)
     if found is None:
-        if math.isfinite(d.given):
-            return f"the kept layers: their outputs are similar for all inputs (correlation c = {d.given:.2g})"
-        return _no_cause(d)
-    it = (
-        "what they share"
-        if found.kind == "data"
-        else "them"
-        if len(found.steps) > 1 or found.kind == "constant"
-        else "it"
-    )
+        alike = f"the kept layers: their outputs are similar for all inputs (correlation c = {d.given:.2g})"
+        return alike if math.isfinite(d.given) else _no_cause(d)
+    it = "them" if len(found.steps) > 1 or found.kind == "constant" else "it"
+    it = "what they share" if found.kind == "data" else it
     before, after = percents(found.largest_before, found.largest_after)
     change = f"without {it} the largest share falls from {before} to {after} (± {points(found.error)})"
     even = 0.0 if d.measurement is None else 1 / d.measurement.classes
@@ -159,8 +153,7 @@ def _no_cause(d: Diagnosis) -> str:
 
 
 _EXPECTED = {
-    "as measured": "Expected for this architecture (theory: {})",
-    "close": "Expected for this architecture (theory: {})",
+    **dict.fromkeys(("as measured", "close"), "Expected for this architecture (theory: {})"),
     "not as measured": "Not what theory predicts for this architecture ({})",
     "too few to tell": "Too few initializations to compare with theory ({})",
 }
@@ -217,10 +210,9 @@ def sureness(d: Diagnosis) -> str:
 
 def training(d: Diagnosis) -> str:
     """Yes, at risk or no; then what was measured of gradients."""
-    said = f"{d.will_train}."
-    if d.trainability is not None and not d.trainability.words.startswith("how gradients change"):
-        said += f" {d.trainability.words[:1].upper()}{d.trainability.words[1:]}."
-    return said
+    words = "" if d.trainability is None else d.trainability.words
+    measured = words and not words.startswith("how gradients change")
+    return f"{d.will_train}. {capital(words)}." if measured else f"{d.will_train}."
 
 
 def duration(d: Diagnosis) -> str:
@@ -230,17 +222,10 @@ def duration(d: Diagnosis) -> str:
     if seen is not None and seen.known and not math.isnan(seen.steps):
         copies = "1 copy" if seen.inits == 1 else f"{seen.inits} copies"
         gone = f"gone after about {seen.steps:.0f} steps" if math.isfinite(seen.steps) else "not gone"
-        parts.append(
-            f"Seen on {copies} trained for {seen.last} steps with {seen.how}: 75 % of the starting bias is {gone}"
-            + (
-                ""
-                if seen.learns
-                else f", but they learn nothing: {percent(seen.largest[-1])} of inputs end in one class"
-            )
-        )
-    if lasts is not None:
-        parts.append(f"{lasts.words[:1].upper()}{lasts.words[1:]}")
-    return ". ".join(parts)
+        nothing = f", but they learn nothing: {percent(seen.largest[-1])} of inputs end in one class"
+        trained = f"Seen on {copies} trained for {seen.last} steps with {seen.how}"
+        parts.append(f"{trained}: 75 % of the starting bias is {gone}{'' if seen.learns else nothing}")
+    return ". ".join([*parts, *([] if lasts is None else [capital(lasts.words)])])
 
 
 def missing(d: Diagnosis) -> str:
@@ -346,12 +331,8 @@ def best_change(d: Diagnosis) -> Advice | None:
 def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
     """What stands under the headline: why, how sure, what to watch out for, what to type."""
     rows: list[tuple[str, str]] = []
-    faults = d.to_fix
-    if faults:
-        first = faults[0]
-        rows.append(("Fix", first.do))
-        rows += [("Also", f"{fault.name}: {fault.message}") for fault in faults[1:3]]
-        return rows
+    if faults := d.to_fix:
+        return [("Fix", faults[0].do), *(("Also", f"{fault.name}: {fault.message}") for fault in faults[1:3])]
     if d.measurement is None:
         return rows
     biased = d.verdict.name in ("biased", "deeply biased")
@@ -433,12 +414,15 @@ class _Page:
         return lines
 
     def _changes(self) -> Iterator[list[str]]:
-        d = self._d
+        d, wanted = self._d, best_change(self._d)
+        # Of the changes that can be copied, and are shown, what the answer asks for first.
+        with_code = [i for i, a in enumerate(d.ranked[:_ADVICE]) if a.code]
+        with_code.sort(key=lambda i: d.ranked[i] is not wanted)
         if d.ranked:
             yield [
                 *self._wrapped(f"What to change (tried, before → after; ranked for: {d.goal})", ""),
                 *(line for i, a in enumerate(d.ranked[:_ADVICE], 1) for line in self._advice(f"{i}. ", a)),
-                *(f"  as PyTorch: in the report, or d.ranked[{i}].code" for i in _with_code(d)[:1]),
+                *([f"  as PyTorch: in the report, or d.ranked[{with_code[0]}].code"] if with_code else []),
             ]
         if d.did_not_help:
             yield [
@@ -471,12 +455,6 @@ class _Page:
         kept = percent_apart(text).replace(" %", "\N{NO-BREAK SPACE}%").replace("× ", "×\N{NO-BREAK SPACE}")
         lines = textwrap.wrap(kept, self._columns, initial_indent=first, subsequent_indent=rest)
         return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
-
-
-def _with_code(d: Diagnosis) -> list[int]:
-    """Places of the changes that can be copied, of those that are shown; what the answer asks for first."""
-    wanted = best_change(d)
-    return sorted((i for i, a in enumerate(d.ranked[:_ADVICE]) if a.code), key=lambda i: d.ranked[i] is not wanted)
 
 
 def _title(verdict: Verdict) -> str:

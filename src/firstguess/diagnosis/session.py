@@ -83,10 +83,8 @@ class Subject:
         text = isinstance(what, str)
         what = as_network(what, where="diagnose") if isinstance(what, str) else what  # told before data are read
         if not (isinstance(what, Network) or callable(what)):
-            swapped = callable(data) or isinstance(data, str)
-            raise checks.no_model(
-                what, "diagnose", "fg.diagnose(model, data)" + (": the model comes first" if swapped else "")
-            )
+            swapped = ": the model comes first" if callable(data) or isinstance(data, str) else ""
+            raise checks.no_model(what, "diagnose", f"fg.diagnose(model, data){swapped}")
         data = load(data) if isinstance(data, str) else data
         if isinstance(what, Network):
             self._data = as_data(data, most=points)
@@ -163,34 +161,16 @@ class Subject:
         left = seconds - drawn - (taken - a_point * count)
         return max(_FEWEST, int(left / a_point))
 
-    def measure(self, *, inits: int, seconds: float, progress: Progress) -> Measurement:
+    def measure(self, **options: Any) -> Measurement:
+        """`inits`, `seconds` and `progress` are those of `fg.measure`."""
+        options = {"seed": self.seed, **self._options, **options}
         if self.model is None:
-            return measure(
-                self.network,
-                self._data,
-                points=self._points,
-                inits=inits,
-                seed=self.seed,
-                seconds=seconds,
-                width=self.width,
-                batch_size=self._batch_size,
-                progress=progress,
-                **self._options,
-            )
+            own: dict[str, Any] = {"points": self._points, "width": self.width, "batch_size": self._batch_size}
+            return measure(self.network, self._data, **own, **options)
         with self._source.isolated():
-            m = measure(
-                self._source,
-                self.batches,
-                inits=inits,
-                seed=self.seed,
-                seconds=seconds,
-                classes=self._classes,
-                progress=progress,
-                **self._options,
-            )
-        return replace(
-            m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin | {"name": self.data_name}}
-        )
+            m = measure(self._source, self.batches, classes=self._classes, **options)
+        origin = m.provenance["data"] | self._origin | {"name": self.data_name}
+        return replace(m, provenance=m.provenance | {"data": origin})
 
     def decide_at_half(self) -> None:
         """One output is a probability: what follows reads its logit, whose sign decides."""
@@ -244,10 +224,9 @@ class Subject:
         return {name: self._options[name] for name in names if name in self._options}
 
     def flow(self, seconds: float) -> Flow:
+        known = self._known("logits")
         with self._source.isolated():
-            return trace_flow(
-                self._source, self.batches, inits=20, seed=self.seed, seconds=seconds, **self._known("logits")
-            )
+            return trace_flow(self._source, self.batches, inits=20, seed=self.seed, seconds=seconds, **known)
 
     def fresh_part(self, flow: Flow) -> Flow:
         """The steps from the first one whose weights are drawn: what comes before it is given."""
@@ -293,9 +272,8 @@ class Subject:
                 if i > 1 and time.perf_counter() - began > seconds:
                     return
                 with self._source.member(int(member_seeds(self.seed, i, i + 1)[0])) as model, torch.no_grad():
-                    yield torch.cat(
-                        [as_rows(find_logits(call(model, b, copies=True), pick), b, pick) for b in self.batches]
-                    )
+                    rows = (as_rows(find_logits(call(model, b, copies=True), pick), b, pick) for b in self.batches)
+                    yield torch.cat(list(rows))
 
     def structure(self, m: Measurement) -> tuple[Structure | None, str]:
         """What could be read of the model, and why it could not be read as a whole."""
@@ -321,27 +299,21 @@ class Subject:
             return found, f"its structure could not be read as a whole: {first}{more}"
         return found, ""
 
-    def is_plain(self) -> bool:
-        """Whether phases mean something, of a network that was read."""
-        return self.network is not None and self.network.plain
-
     def data(self, most: int) -> Data | None:
         found = self.convert(self.batches)
         return found if found is None or found.n <= most else found.subset(most, self.seed)
 
     def convert(self, batches: Sequence[Batch]) -> Data | None:
         """Inputs as one array, which the kernel reading needs; None where they are not (padded, several inputs)."""
-        if self.network is not None and needs_tokens(self.network.layers):
-            x = sequences_of(batches, getattr(self.network.layers[0], "padding", None))
-        else:
-            x = inputs_of(batches)
+        tokens = self.network is not None and needs_tokens(self.network.layers)
+        padding = getattr(cast(Network, self.network).layers[0], "padding", None) if tokens else None
+        x = sequences_of(batches, padding) if tokens else inputs_of(batches)
         if x is None:
             return None
         labels = [b.labels for b in batches if b.labels is not None]
         known = len(labels) == len(batches) and all(v.ndim == 1 and not v.is_floating_point() for v in labels)
         y = torch.cat(labels).numpy() if known else None
-        name = self._data.name if self.model is None else "data"
-        return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)
+        return Data(np.asarray(x), y, name=self._data.name if self.model is None else "data")
 
 
 def _unread(part: Unread) -> str:
@@ -366,7 +338,6 @@ def in_parts(work: Callable[[list[Batch], int], Gradients], batches: list[Batch]
         return work(batches[:count], sum(sizes[:count]))
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The parts of a diagnosis: what they may take of the time, and what is kept of them after Ctrl-C.
 
 # Of the time allowed, in percent, by the end of each part: how far a diagnosis is.
@@ -401,8 +372,8 @@ class Stages:
     """What comes after the measurement, part by part: once there was a Ctrl-C, only what is quick is still done; and
     nothing that would need more time than is left."""
 
-    def __init__(self, m: Measurement, clock: Clock, progress: Progress) -> None:
-        self._clock, self._progress = clock, progress
+    def __init__(self, m: Measurement, clock: Clock, progress: Progress, notes: list[str]) -> None:
+        self._clock, self._progress, self._notes = clock, progress, notes
         self._said = [finding.message for finding in m.findings if finding.kind == FindingKind.INTERRUPTED]
         self._interrupted = bool(self._said)
         self._left_out: list[str] = []
@@ -422,6 +393,20 @@ class Stages:
         except KeyboardInterrupt:
             self.interrupt(name)
             return None
+
+    def attempt(self, name: str, work: Callable[[], _T], *, members: float, failed: str = "") -> _T | None:
+        """A part that may fail for a model which the measurement could handle; a note says then why there is none."""
+
+        def trying() -> _T | None:
+            try:
+                return work()
+            except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+                said = error.reason if isinstance(error, FirstguessError) else str(error)
+                first = said.splitlines()[0] if said else type(error).__name__
+                self._notes.append(f"no {failed or name}: {first}")
+                return None
+
+        return self.do(name, trying, members=members)
 
     def tick(self, percent: int) -> None:
         try:
@@ -446,18 +431,6 @@ class Stages:
         return found
 
 
-def attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
-    """A part of the diagnosis, which may fail for a model that the measurement could handle."""
-    try:
-        return work()
-    except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
-        said = error.reason if isinstance(error, FirstguessError) else str(error)
-        first = said.splitlines()[0] if said else type(error).__name__
-        notes.append(f"no {name}: {first}")
-        return None
-
-
-# --------------------------------------------------------------------------------------------------------------
 # What a model and its data are called on the page: by the user's own names, and by their size where these say nothing.
 
 _OURS = ("firstguess", "torch", "contextlib", "functools")  # packages whose names are not the user's
@@ -524,13 +497,10 @@ def variable(value: object) -> str:
         frame = frame.f_back
     if frame is None:
         return ""
-    return next((name for name, seen in frame.f_locals.items() if seen is value and _is_own(name)), "")
+    # Not `_12` of a notebook, nor what a test's assertions are rewritten to.
+    own = (name for name, seen in frame.f_locals.items() if seen is value and name[:1] != "_" and name.isidentifier())
+    return next(own, "")
 
 
 def _is_from(kind: type, packages: tuple[str, ...]) -> bool:
     return kind.__module__.partition(".")[0] in packages
-
-
-def _is_own(name: str) -> bool:
-    """Whether a name is the user's own: not `_12` of a notebook, nor what a test's assertions are rewritten to."""
-    return name.isidentifier() and not name.startswith("_")

@@ -130,7 +130,7 @@ class TrainingComparison(Record, Shown):
     @property
     def worst(self) -> CurveDifference:
         """The curve that differs least likely."""
-        return min(self.curves, key=lambda curve: (curve.p_value, -_most(curve)))
+        return min(self.curves, key=lambda c: (c.p_value, -np.abs(c.z[~np.isnan(c.z)]).max(initial=0.0)))
 
     def __getitem__(self, name: str) -> CurveDifference:
         for curve in self.curves:
@@ -144,38 +144,26 @@ class TrainingComparison(Record, Shown):
         return f"TrainingComparison({len(self.curves)} curves, {len(self.steps)} steps: {verdict})"
 
     def __str__(self) -> str:
-        lines = [
-            *_table([_HEAD, *map(_cells, self.curves)]),
-            f"  {self._within()}",
-            f"  {self._absorbed()}",
-            f"  {self._chance()}",
-        ]
-        if not self.agrees:
-            lines.append(f"  least likely: {self.worst.name}, p = {self.worst.p_value:.2g}")
-        return page(self._headline(), [], table=lines, remarks=[f"note: {note}" for note in self.notes])
-
-    def _headline(self) -> str:
-        verdict = "agree" if self.agrees else "disagree"
-        counts = f"{self.draws} predicted and {self.members} trained networks"
-        return (
-            f"Predicted and real training {verdict} ({counts}, {len(self.steps)} steps up to {spaced(self.steps[-1])})"
-        )
-
-    def _within(self) -> str:
         shares = max(c.largest for c in self.curves if c.name.startswith("largest") and c.at >= 0)
         scores = max(c.largest for c in self.curves if c.name.startswith("accuracy") and c.at >= 0)
-        return f"means at all steps: shares of the largest class within {shares:.3f}, accuracies within {scores:.3f}"
-
-    def _absorbed(self) -> str:
+        within = f"shares of the largest class within {shares:.3f}, accuracies within {scores:.3f}"
         found = self.absorption
-        text = f"steps until the largest share is {found.level:.3g}, in the median: "
-        text += f"{_steps(found.predicted)} predicted, {_steps(found.trained)} trained"
-        if math.isnan(found.ratio):
-            return text
-        return f"{text}; ratio {found.ratio:.3g}, 95 % from {found.low:.3g} to {found.high:.3g}"
-
-    def _chance(self) -> str:
-        return f"chance of differences like these, if both had one distribution: p = {self.p_value:.2g}"
+        absorbed = f"steps until the largest share is {found.level:.3g}, in the median: "
+        absorbed += f"{_steps(found.predicted)} predicted, {_steps(found.trained)} trained"
+        if not math.isnan(found.ratio):
+            absorbed += "; ratio {:.3g}, 95 % from {:.3g} to {:.3g}".format(found.ratio, *found.interval)
+        chance = f"chance of differences like these, if both had one distribution: p = {self.p_value:.2g}"
+        lines = [f"means at all steps: {within}", absorbed, chance]
+        if not self.agrees:
+            lines.append(f"least likely: {self.worst.name}, p = {self.worst.p_value:.2g}")
+        rows = [_HEAD, *map(_cells, self.curves)]
+        name, *wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = [f"  {a:<{name}}" + "".join(f"   {b:>{w}}" for b, w in zip(r, wide, strict=True)) for a, *r in rows]
+        table += [f"  {line}" for line in lines]
+        counts = f"{self.draws} predicted and {self.members} trained networks, {len(self.steps)} steps"
+        title = f"Predicted and real training {'agree' if self.agrees else 'disagree'}"
+        title += f" ({counts} up to {spaced(self.steps[-1])})"
+        return page(title, [], table=table, remarks=[f"note: {note}" for note in self.notes])
 
 
 def compare_training(
@@ -191,7 +179,7 @@ def compare_training(
     tables = [(one.draws[:, mine], other.draws[:, theirs]) for _, one, other in pairs]
     chances, whole = permutation_test(tables, deals=max(9999, math.ceil(10.0 / level) - 1), seed=_SEED)
     curves = tuple(
-        CurveDifference(name, steps, *_means(one, mine), *_means(other, theirs), chance)
+        CurveDifference(name, steps, one.mean[mine], one.se[mine], other.mean[theirs], other.se[theirs], chance)
         for (name, one, other), chance in zip(pairs, chances, strict=True)
     )
     counts = len(predicted.largest.draws), len(trained.largest.draws)
@@ -202,25 +190,17 @@ def compare_training(
 def _check(predicted: PredictedTraining, trained: TrainedMembers, level: float) -> None:
     where = "compare"
     if predicted.network.classes != trained.classes:
-        raise InvalidInput(
-            f"trained networks with {predicted.network.classes} classes, like the prediction",
-            got=f"{trained.classes} classes",
-            where=where,
-            hint=f"fg.predict_training(…, classes={trained.classes})",
-        )
+        expected = f"trained networks with {predicted.network.classes} classes, like the prediction"
+        hint = f"fg.predict_training(…, classes={trained.classes})"
+        raise InvalidInput(expected, got=f"{trained.classes} classes", where=where, hint=hint)
     points = predicted.provenance.get("points"), trained.provenance.get("points")
     if None not in points and points[0] != points[1]:
         raise InvalidInput(f"training on the {points[0]} points of the prediction", got=f"{points[1]}", where=where)
     if len(np.intersect1d(predicted.steps, trained.steps)) < 2:
-        raise InvalidInput(
-            "steps that both were looked at",
-            got=f"steps up to {predicted.steps[-1]} and {trained.steps[-1]}, in common only the start",
-            where=where,
-            hint="the same steps= for both",
-        )
-    checks.within(
-        level, f"a level from {_LEAST:g} to 1", "compare(level)", f"level={LEVEL:g}", low=_LEAST, high=1, closed=True
-    )
+        got = f"steps up to {predicted.steps[-1]} and {trained.steps[-1]}, in common only the start"
+        raise InvalidInput("steps that both were looked at", got=got, where=where, hint="the same steps= for both")
+    expected, hint = f"a level from {_LEAST:g} to 1", f"level={LEVEL:g}"
+    checks.within(level, expected, "compare(level)", hint, low=_LEAST, high=1, closed=True)
 
 
 def _pairs(predicted: PredictedTraining, trained: TrainedMembers) -> Iterator[tuple[str, Curve, Curve]]:
@@ -249,13 +229,6 @@ def _of(one: Curves, other: Curves, where: str, *, loss: bool) -> Iterator[tuple
         yield f"loss{where}", one.loss, other.loss
 
 
-def _means(curve: Curve, steps: NDArray[np.int64]) -> tuple[Array, Array]:
-    return curve.mean[steps], curve.se[steps]
-
-
-# -- Absorption, and what to say of the rest ---------------------------------------------------------------------------
-
-
 def _absorption(predicted: Absorption, trained: Absorption) -> AbsorptionRatio:
     """Medians of both, their ratio, and what it is over resampled networks."""
 
@@ -271,12 +244,10 @@ def _absorption(predicted: Absorption, trained: Absorption) -> AbsorptionRatio:
     value = float(ratio(np.array([trained.median]), np.array([predicted.median]))[0])
     drawn = ratio(medians[1], medians[0])
     drawn = drawn[~np.isnan(drawn)]
-    low, high = (math.nan, math.nan)
-    if math.isfinite(value) and len(drawn):
-        low, high = (float(q) for q in np.quantile(drawn, [0.025, 0.975], method="inverted_cdf"))
-    else:
-        value = math.nan
-    return AbsorptionRatio(trained.level, predicted.median, trained.median, value, low, high)
+    known = math.isfinite(value) and len(drawn) > 0
+    ends = np.quantile(drawn, [0.025, 0.975], method="inverted_cdf") if known else (math.nan, math.nan)
+    ratios = value if known else math.nan, float(ends[0]), float(ends[1])
+    return AbsorptionRatio(trained.level, predicted.median, trained.median, *ratios)
 
 
 def _notes(predicted: PredictedTraining, trained: TrainedMembers, level: float) -> Iterator[str]:
@@ -299,27 +270,13 @@ def _notes(predicted: PredictedTraining, trained: TrainedMembers, level: float) 
         yield "training was interrupted: later steps have fewer networks"
 
 
-# -- Words ------------------------------------------------------------------------------------------------------------
-
-
-def _most(curve: CurveDifference) -> float:
-    return float(np.nanmax(np.abs(curve.z))) if np.isfinite(curve.z).any() else 0.0
-
-
 def _cells(curve: CurveDifference) -> tuple[str, str, str, str, str]:
     at = curve.at
     if at < 0:
         return curve.name, "", "none", "none", ""
-    predicted, trained = (
-        with_error(float(mean[at]), float(se[at]))
-        for mean, se in ((curve.predicted, curve.predicted_se), (curve.trained, curve.trained_se))
-    )
+    predicted = with_error(float(curve.predicted[at]), float(curve.predicted_se[at]))
+    trained = with_error(float(curve.trained[at]), float(curve.trained_se[at]))
     return curve.name, spaced(curve.steps[at]), predicted, trained, f"{deviation(float(curve.z[at]))} s.e."
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    wide = [max(len(row[k]) for row in rows) for k in range(len(_HEAD))]
-    return [f"  {row[0]:<{wide[0]}}" + "".join(f"   {row[k]:>{wide[k]}}" for k in range(1, len(wide))) for row in rows]
 
 
 def _steps(number: float) -> str:

@@ -79,10 +79,8 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
     says so. Where an instance had to be followed by a guess (`ASSUMED`), or one initialization was drawn, there is no
     probability. With fewer than `wanted` initializations drawn, the verdict is preliminary.
     """
-    gamma, low, high = math.nan, math.nan, math.nan
-    if m.layers:
-        last = m.layers[-1]
-        gamma, low, high = last.gamma, last.low, last.high
+    last = m.layers[-1] if m.layers else None
+    gamma, low, high = (math.nan,) * 3 if last is None else (last.gamma, last.low, last.high)
     if m.ties >= TIED and (bad := first_bad(m.findings)):
         return broken(f"{percent(m.ties)} of all guesses are ties, of infinite logits", bad)
     if m.ties >= TIED:
@@ -91,15 +89,17 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
         why = f"{percent(m.ties)} of all guesses are ties: {head} gives classes equal logits"
         return Verdict("degenerate head", 1.0, math.nan, math.nan, math.nan, why)
     lost = next((f for f in m.findings if f.kind == FindingKind.LEFT_OUT), None)
-    if lost is not None and _share(lost, m) >= _LOST:
-        return broken(f"{lost.message}", first_bad(m.findings))
+    left_out = 0 if lost is None else int(lost.message.split()[0])
+    if lost is not None and left_out >= _LOST * (left_out + m.inits):
+        return broken(lost.message, first_bad(m.findings))
     share, ends = m.guesses.expected_max(), m.guesses.interval("expected_max")
     name = word_of_share(share, m.classes, m.points)
     middle, least, most = (gamma_of_share(x, m.classes, m.points) for x in (share, *ends))
     found = Verdict(name, math.nan, gamma, low, high, "", middle, least, most)
     repeats = m.own_guess is not None and m.own_guess[0] - 5.0 * m.own_guess[1] >= _OWN
     other = "" if repeats else _other_word(found)
-    why = "; ".join(part for part in (_rest_of(m.findings), other) if part)
+    kept = f"{part}the rest of the model keeps its values" if (part := of_the_part(m.findings)) else ""
+    why = "; ".join(text for text in (kept, other) if text)
     found = replace(found, why=why, chances=_chances(share, ends, m))
     if wanted is not None and m.inits < wanted and any(f.kind in _STOPPED for f in m.findings):
         found = replace(found, preliminary=f"{m.inits} of {wanted} initializations")
@@ -118,31 +118,17 @@ def of_the_part(findings: Iterable[Finding]) -> str:
     return "of the fresh part: " if any(finding.kind in PARTLY for finding in findings) else ""
 
 
-def _rest_of(findings: Iterable[Finding]) -> str:
-    part = of_the_part(findings)
-    return f"{part}the rest of the model keeps its values" if part else ""
-
-
 def check_fresh(m: Measurement) -> None:
     """No verdict about the initialization of weights that are all trained, or of one model."""
-    _check_drawn(m)
-    nothing = next((finding for finding in m.findings if finding.kind == FindingKind.NOTHING_FRESH), None)
-    if nothing is not None:
-        raise InvalidInput(
-            "a model with weights that are drawn",
-            got=f"one whose weights all look trained ({nothing.layer}): there is no initialization to judge",
-            hint='redraw="head" for a fresh last layer, redraw="all" for the architecture; fg.measure for its guesses',
-        )
-
-
-def _check_drawn(m: Measurement) -> None:
-    """No verdict about the initialization of one model."""
-    if any(finding.kind == FindingKind.NOTHING_DRAWN for finding in m.findings):
-        raise InvalidInput(
-            "a model that can be drawn again",
-            got="an instance of which no initializer is known: all initializations are this one model",
-            hint="a function that builds the model, or its class, or init=; fg.measure for its guesses",
-        )
+    kinds = {finding.kind: finding for finding in reversed(m.findings)}
+    if FindingKind.NOTHING_DRAWN in kinds:
+        got = "an instance of which no initializer is known: all initializations are this one model"
+        hint = "a function that builds the model, or its class, or init=; fg.measure for its guesses"
+        raise InvalidInput("a model that can be drawn again", got=got, hint=hint)
+    if (nothing := kinds.get(FindingKind.NOTHING_FRESH)) is not None:
+        got = f"one whose weights all look trained ({nothing.layer}): there is no initialization to judge"
+        hint = 'redraw="head" for a fresh last layer, redraw="all" for the architecture; fg.measure for its guesses'
+        raise InvalidInput("a model with weights that are drawn", got=got, hint=hint)
 
 
 def _assumed(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:
@@ -167,11 +153,6 @@ def broken(message: str, layer: str) -> Verdict:
 def first_bad(findings: tuple[Finding, ...]) -> str:
     """The layer that first made a NaN or Inf."""
     return next((f.layer for f in findings if f.kind == FindingKind.NONFINITE), "")
-
-
-def _share(lost: Finding, m: Measurement) -> float:
-    left_out = int(lost.message.split()[0])
-    return left_out / (left_out + m.inits)
 
 
 def _chances(share: float, ends: tuple[float, float], m: Measurement) -> tuple[float, ...]:

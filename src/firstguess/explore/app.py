@@ -37,123 +37,59 @@ def _(FirstguessError, choice, mo, panels):
     except FirstguessError as _error:
         start, problem = choice.Choice(), f"The link was not understood: {_error}"
 
-    kind = mo.ui.dropdown(list(choice.KINDS), value=start.kind, label="Network")
-    activation = mo.ui.dropdown(list(choice.ACTIVATIONS), value=start.activation, label="Activation")
-    depth = mo.ui.slider(1, 100, value=start.depth, label="Depth", show_value=True)
-    norm = mo.ui.dropdown(list(choice.NORMS), value=start.norm, label="Norm")
-    after = mo.ui.dropdown(
-        {"before": False, "after": True}, value="after" if start.after else "before", label="Norm position"
-    )
-    pool = mo.ui.dropdown(list(choice.POOLS), value=start.pool, label="Pooling")
-    style = mo.ui.dropdown(list(choice.STYLES), value=start.style, label="Style")
-    length = mo.ui.slider(2, 128, value=start.length, label="Tokens", show_value=True)
-    weight_var = mo.ui.slider(0.1, 6.0, 0.05, value=start.weight_var, label="Weight variance", show_value=True)
-    bias_var = mo.ui.slider(0.0, 2.0, 0.01, value=start.bias_var, label="Bias variance", show_value=True)
-    classes = mo.ui.slider(2, 100, value=start.classes, label="Classes", show_value=True)
-    mean_square = mo.ui.slider(
-        0.0, 4.0, 0.05, value=start.mean_square, label="Input mean² (0 = centred)", show_value=True
-    )
     _rates = [round(m * 10.0**k, 10) for k in range(-4, 0) for m in (1, 2, 5)] + [1.0]
-    lr = mo.ui.slider(
-        steps=_rates, value=min(_rates, key=lambda r: abs(r - start.lr)), label="Learning rate", show_value=True
+    _lr = min(_rates, key=lambda r: abs(r - start.lr))
+    _norm_position = {"before": False, "after": True}
+
+    def _one_of(values, value, label):
+        return mo.ui.dropdown(values if isinstance(values, dict) else list(values), value=value, label=label)
+
+    def _slider(*ends, label, **where):
+        return mo.ui.slider(*ends, label=label, show_value=True, **where)
+
+    # By the names of a `Choice`.
+    controls = mo.ui.dictionary(
+        {
+            "kind": _one_of(choice.KINDS, start.kind, "Network"),
+            "activation": _one_of(choice.ACTIVATIONS, start.activation, "Activation"),
+            "depth": _slider(1, 100, value=start.depth, label="Depth"),
+            "norm": _one_of(choice.NORMS, start.norm, "Norm"),
+            "after": _one_of(_norm_position, "after" if start.after else "before", "Norm position"),
+            "pool": _one_of(choice.POOLS, start.pool, "Pooling"),
+            "style": _one_of(choice.STYLES, start.style, "Style"),
+            "length": _slider(2, 128, value=start.length, label="Tokens"),
+            "weight_var": _slider(0.1, 6.0, 0.05, value=start.weight_var, label="Weight variance"),
+            "bias_var": _slider(0.0, 2.0, 0.01, value=start.bias_var, label="Bias variance"),
+            "classes": _slider(2, 100, value=start.classes, label="Classes"),
+            "mean_square": _slider(0.0, 4.0, 0.05, value=start.mean_square, label="Input mean² (0 = centred)"),
+            "lr": _slider(steps=_rates, value=_lr, label="Learning rate"),
+            "text": mo.ui.text_area(value=start.text, label="Network, as text", full_width=True, rows=2),
+        }
     )
     before, set_before = mo.state(None)  # the network that the shown one is compared with
-    text = mo.ui.text_area(value=start.text, label="Network, as text", full_width=True, rows=2)
     mo.Html(panels.presets() + panels.message(problem))
-    return (
-        activation,
-        after,
-        before,
-        bias_var,
-        classes,
-        depth,
-        kind,
-        length,
-        lr,
-        mean_square,
-        norm,
-        pool,
-        set_before,
-        style,
-        text,
-        weight_var,
-    )
+    return before, controls, set_before
 
 
 @app.cell(hide_code=True)
-def _(
-    activation,
-    after,
-    bias_var,
-    classes,
-    depth,
-    kind,
-    length,
-    lr,
-    mean_square,
-    mo,
-    norm,
-    panels,
-    pool,
-    style,
-    text,
-    weight_var,
-):
+def _(controls, mo, panels):
     _own = {
-        "plain": [activation, depth, norm, after, pool, weight_var, bias_var, mean_square, lr],
-        "residual": [activation, depth, norm, after, weight_var, bias_var, mean_square, lr],
-        "transformer": [style, depth, length],
-        "text": [text, mean_square, length, lr],
-    }[kind.value]
+        "plain": "activation depth norm after pool weight_var bias_var mean_square lr",
+        "residual": "activation depth norm after weight_var bias_var mean_square lr",
+        "transformer": "style depth length",
+        "text": "text mean_square length lr",
+    }[controls.value["kind"]]
     keep = mo.ui.run_button(label="Compare with this")
+    _shown = [*(controls[name] for name in ("kind", *_own.split(), "classes")), keep]
     # The mark tells the style sheet which cell stays in sight while the page is scrolled.
-    mo.vstack(
-        [
-            mo.Html(f'{panels.STYLE}<span class="fg-controls"></span>'),
-            mo.hstack([kind, *_own, classes, keep], justify="start", wrap=True, gap=1.2),
-        ]
-    )
+    _mark = mo.Html(f'{panels.STYLE}<span class="fg-controls"></span>')
+    mo.vstack([_mark, mo.hstack(_shown, justify="start", wrap=True, gap=1.2)])
     return (keep,)
 
 
 @app.cell(hide_code=True)
-def _(
-    FirstguessError,
-    activation,
-    after,
-    before,
-    bias_var,
-    choice,
-    classes,
-    depth,
-    kind,
-    length,
-    lr,
-    mean_square,
-    mo,
-    norm,
-    panels,
-    pool,
-    style,
-    text,
-    weight_var,
-):
-    chosen = choice.Choice(
-        kind.value,
-        activation.value,
-        depth.value,
-        norm.value,
-        after.value,
-        pool.value,
-        style.value,
-        length.value,
-        weight_var.value,
-        bias_var.value,
-        classes.value,
-        mean_square.value,
-        lr.value,
-        text.value,
-    )
+def _(FirstguessError, before, choice, controls, mo, panels):
+    chosen = choice.Choice(**controls.value)
     try:
         network, at = chosen.network, choice.see(chosen, whole=False)
         _shown = panels.live(at, before())

@@ -70,11 +70,7 @@ class Choice:
         """The description."""
         if self.kind == "text":
             return replace(Network.parse(self.text), classes=self.classes)
-        build: dict[str, Any] = {
-            "plain": mlp,
-            "residual": residual_mlp,
-            "transformer": transformer,
-        }
+        build: dict[str, Any] = {"plain": mlp, "residual": residual_mlp, "transformer": transformer}
         return build[self.kind](**self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
@@ -123,7 +119,8 @@ class Choice:
     def query(self) -> str:
         """What a link to this state ends in: only what differs from the page's start."""
         start = asdict(Choice())
-        return urlencode({name: _query_value(value) for name, value in asdict(self).items() if value != start[name]})
+        own = {name: value for name, value in asdict(self).items() if value != start[name]}
+        return urlencode({name: str(int(value) if isinstance(value, bool) else value) for name, value in own.items()})
 
     @classmethod
     def of(cls, query: str | dict[str, Any]) -> Choice:
@@ -133,17 +130,7 @@ class Choice:
         return replace(start, **{name: _read(name, given[name], start) for name in given if name in known})
 
 
-def _query_value(value: object) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-_CLOSED: dict[str, tuple[str, ...]] = {
-    "kind": KINDS,
-    "activation": ACTIVATIONS,
-    "norm": NORMS,
-    "pool": POOLS,
-    "style": STYLES,
-}
+_CLOSED = {"kind": KINDS, "activation": ACTIVATIONS, "norm": NORMS, "pool": POOLS, "style": STYLES}
 RANGES: dict[str, tuple[float, float]] = {
     "depth": (1, 100),
     "length": (2, 128),
@@ -174,7 +161,6 @@ def _read(name: str, word: object, start: Choice) -> object:
     return value
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What the page says of a choice: closed form, in a few milliseconds; and why, where a part is not known.
 
 
@@ -245,9 +231,8 @@ def see(choice: Choice, *, whole: bool = True) -> ExploredNetwork:
         standing = frontier(network, targets=(), inputs=inputs)
     except FirstguessError as error:
         why["frontier"] = error.reason
-    seen = ExploredNetwork(
-        choice, prediction, standing, None, why, ("absorption",) * (not whole and network.classes > 2)
-    )
+    later = ("absorption",) if not whole and network.classes > 2 else ()
+    seen = ExploredNetwork(choice, prediction, standing, None, why, later)
     return seen if seen.later else _with_absorption(seen)
 
 
@@ -300,6 +285,5 @@ def phases_of(choice: Choice) -> tuple[PhaseDiagram, FixedPoint] | str:
 @lru_cache(maxsize=64)
 def _diagram(block: str) -> PhaseDiagram:
     """Phases over the range of the sliders, coarse: a third of a second, once for each block."""
-    return phase_diagram(
-        block, weight_vars=np.linspace(0.1, 6.0, 49), bias_vars=np.linspace(0.0, 2.0, 33), tolerance=1e-3, lines=False
-    )
+    weights, biases = np.linspace(0.1, 6.0, 49), np.linspace(0.0, 2.0, 33)
+    return phase_diagram(block, weight_vars=weights, bias_vars=biases, tolerance=1e-3, lines=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from firstguess.base.errors import FirstguessError
 from firstguess.base.text import by_powers, percent
 from firstguess.data import Data, digits, npz
-from firstguess.diagnosis.remedies.tokens import OF_TOKENS
+from firstguess.diagnosis.remedies.tokens import gated_mlps, pre_norm, smaller_embeddings
 from firstguess.ensemble.measurement import Measurement
 from firstguess.explore import panels
 from firstguess.explore.choice import Choice
@@ -88,7 +89,6 @@ def table(found: OnData) -> str:
     return f'{STYLE}<section id="fg-data">{title}{whole}</section>'
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What known changes make of a network of tokens, each predicted for random tokens (theory.md §9).
 
 
@@ -105,7 +105,7 @@ class Change:
 def changes(choice: Choice, progress: Callable[[int, int], None] | None = None) -> list[Change]:
     """The network as it is, and after every change that it has room for; what is not covered is left out."""
     network, inputs = choice.network, choice.inputs
-    variants = [variant for remedy in OF_TOKENS for variant in remedy(network)]
+    variants = [variant for remedy in (pre_norm, gated_mlps, smaller_embeddings) for variant in remedy(network)]
     found = [_change("this network", predict(network, inputs=inputs))]
     for done, variant in enumerate(variants, start=1):
         if variant.network is not None:
@@ -127,14 +127,10 @@ def _change(name: str, p: Prediction, note: str = "") -> Change:
 def changes_table(found: list[Change], classes: int) -> str:
     """One row each."""
     notes = [f"{one.name}: {one.note}" for one in found if one.note]
-    rows = [list(_cells(one, classes)) for one in found]
+    rows: list[tuple[str, str, str, str]] = []
+    for one in found:
+        share = percent(largest_share(max(one.gamma, 0.0), classes))
+        gamma, share = ("–", "–") if math.isnan(one.gamma) else (by_powers(one.gamma), share)
+        rows.append((one.name, gamma, share, "not known" if one.growth is None else signed(one.growth)))
     whole = panels.table("change|γ|largest share|gradients, per block", rows, notes)
     return f'{STYLE}<section id="fg-changes"><h3>What each change does</h3>{whole}</section>'
-
-
-def _cells(one: Change, classes: int) -> Iterator[str]:
-    known = one.gamma == one.gamma
-    yield one.name
-    yield by_powers(one.gamma) if known else "–"
-    yield percent(largest_share(max(one.gamma, 0.0), classes)) if known else "–"
-    yield "not known" if one.growth is None else signed(one.growth)

@@ -20,7 +20,6 @@ from firstguess.theory.phases.phase_diagram import PhaseDiagram
 from firstguess.theory.prediction import EDGES, largest_share, stream_growth
 from firstguess.theory.shares.gaussian import Guesses, average_kth
 
-# --------------------------------------------------------------------------------------------------------------
 # Small charts as SVG text, in a millisecond: they follow a slider. Figures for papers and talks are `fg.figures`.
 
 CHART_WIDTH, HEIGHT = 380, 250
@@ -94,14 +93,10 @@ class SvgChart:
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """The pixel of a point."""
-        return (
-            _LEFT + (CHART_WIDTH - _LEFT - _RIGHT) * self.x(x),
-            HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * self.y(y),
-        )
+        right, up = (CHART_WIDTH - _LEFT - _RIGHT) * self.x(x), (HEIGHT - _TOP - _BOTTOM) * self.y(y)
+        return _LEFT + right, HEIGHT - _BOTTOM - up
 
-    def line(
-        self, points: Sequence[tuple[float, float]], colour: str = BLUE, *, dash: str = "", name: str = ""
-    ) -> None:
+    def line(self, points: Iterable[tuple[float, float]], colour: str = BLUE, dash: str = "", name: str = "") -> None:
         """Through finite points; one that is not finite breaks it."""
         runs: list[list[str]] = [[]]
         for x, y in points:
@@ -126,9 +121,7 @@ class SvgChart:
             path = " ".join("{:.1f},{:.1f}".format(*self.at(x, y)) for x, y in outline)
             self.marks.append(f'<polygon points="{path}" fill="{colour}" fill-opacity="0.18"/>')
 
-    def dot(
-        self, x: float, y: float, label: str = "", colour: str = BLUE, *, name: str = "", size: float = 4.5
-    ) -> None:
+    def dot(self, x: float, y: float, label: str = "", colour: str = BLUE, name: str = "", size: float = 4.5) -> None:
         """A dot, with a number or a word in it or next to it."""
         px, py = self.at(x, y)
         said = f"<title>{escape(name)}</title>" if name else ""
@@ -324,9 +317,8 @@ def _shares(seen: ExploredNetwork, before: ExploredNetwork | None) -> str:
         old = None if before is None else before.prediction.guesses
         top = max(y for _, y in found)
         top = top if law.gamma < 1.0 else min(top, 6.0)  # from γ = 1 on it has poles at the ends
-        drawing = SvgChart(
-            AxisScale(0, 1), AxisScale(0, top * 1.08 + 0.05), "share of a class", "% of networks, per 1 %"
-        )
+        y = AxisScale(0, top * 1.08 + 0.05)
+        drawing = SvgChart(AxisScale(0, 1), y, "share of a class", "% of networks, per 1 %")
         if isinstance(old, Guesses) and old.classes == 2 and old.std() > _NARROW:
             drawing.line(list(zip(at.tolist(), old.pdf(at).tolist(), strict=True)), GREY, dash="6 4", name="before")
         drawing.area(found)
@@ -408,9 +400,8 @@ def _frontier(seen: ExploredNetwork) -> str:
     drawing = SvgChart(x, y, "gradients, output to input (mean square)", "1 + γ")
     edge = 1 + f.data_gamma
     steps = np.geomspace(x.low, x.high, 60)
-    drawing.line(
-        [(g, edge / g) for g in steps if y.low <= edge / g <= y.high], GREY, dash="4 4", name="nothing lies below"
-    )
+    below = [(g, edge / g) for g in steps if y.low <= edge / g <= y.high]
+    drawing.line(below, GREY, dash="4 4", name="nothing lies below")
     groups = _near(places, drawing)
     for together in groups:
         here, told = 0 in together, "; ".join(marks[k].name for k in together)
@@ -440,16 +431,13 @@ def _absorption(seen: ExploredNetwork) -> str:
     if seen.absorption is None:
         return _unknown(title, seen.why["absorption"])
     found, lr = seen.absorption, seen.choice.lr
-    where = (
-        f"Full-batch descent at a learning rate of {number(lr)}, random inputs of {spaced(DIMENSION)} components, "
-        f"layers of {spaced(WIDTH)}."
-    )
+    where = f"random inputs of {spaced(DIMENSION)} components, layers of {spaced(WIDTH)}."
+    where = f"Full-batch descent at a learning rate of {number(lr)}, {where}"
     if found.quantile(0.95) == 0.0:
         return _panel(title, f"<p>There is none to absorb: no class gets {percent(found.level)} at the start.</p>")
-    said = (
-        f"Until the largest share is below {percent(found.level)}: <b>{_steps(found.median)}</b> in the median "
-        f"network, {_steps(found.quantile(0.95))} in all but the slowest twentieth."
-    )
+    median, slow = _steps(found.median), _steps(found.quantile(0.95))
+    said = f"<b>{median}</b> in the median network, {slow} in all but the slowest twentieth."
+    said = f"Until the largest share is below {percent(found.level)}: {said}"
     return _panel(title, f"<p>{said}</p><p class='fg-soft'>{where}</p>")
 
 
@@ -473,15 +461,10 @@ def _remedies(seen: ExploredNetwork) -> str:
     if f is None:
         return ""
     classes = seen.prediction.network.classes
-    rows = [
-        (
-            m.name,
-            number(m.gamma),
-            percent(largest_share(max(m.gamma, 0.0), classes)),
-            f"× {number(m.gradients)}",
-        )
-        for m in (f.here, *f.remedies)
-    ]
+    rows: list[tuple[str, ...]] = []
+    for m in (f.here, *f.remedies):
+        share = percent(largest_share(max(m.gamma, 0.0), classes))
+        rows.append((m.name, number(m.gamma), share, f"× {number(m.gradients)}"))
     notes = [f"{m.name}: {m.note}" for m in f.remedies if m.note]
     return _panel("What each change does", table("change|γ|largest share|gradients", rows, notes), wide=True)
 
@@ -492,9 +475,6 @@ def table(head: str, rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str
     names = "".join(f"<th>{name}</th>" for name in head.split("|"))
     whole = f'<div class="fg-scroll"><table><tr>{names}</tr>{body}</table></div>' if body else ""
     return whole + "".join(f"<p class='fg-soft'>{escape(note)}</p>" for note in notes)
-
-
-# -- Phases -----------------------------------------------------------------------------------------------------------
 
 
 def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = "") -> str:

@@ -31,29 +31,25 @@ def serve(port: int | None = None, *, said: Callable[[str], None], token: str | 
         import marimo
         import uvicorn
     except ImportError:
-        raise InvalidInput(
-            "marimo, for the explorer", got="none", where="explore", hint="pip install 'firstguess[explore]'"
-        ) from None
+        hint = "pip install 'firstguess[explore]'"
+        raise InvalidInput("marimo, for the explorer", got="none", where="explore", hint=hint) from None
     token = token or secrets.token_urlsafe(16)
     chosen = port or free_port()
     page = marimo.create_asgi_app(quiet=True, token=token).with_app(path="/", root=str(APP)).build()
-    server = uvicorn.Server(
-        uvicorn.Config(page, host=HOST, port=chosen, log_level="critical", timeout_graceful_shutdown=1)
-    )
+    config = uvicorn.Config(page, host=HOST, port=chosen, log_level="critical", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, chosen))
         except OSError:
-            raise InvalidInput(
-                "a free port", got=chosen, where="explore(port)", hint="--port 0: any that is free"
-            ) from None
+            hint = "--port 0: any that is free"
+            raise InvalidInput("a free port", got=chosen, where="explore(port)", hint=hint) from None
         listener.listen()  # who is quicker than the server waits, and is not turned away
         said(f"http://{HOST}:{chosen}/?access_token={token}")
         server.run(sockets=[listener])
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The page as files that any web server can hand out: Python runs in the browser (marimo's WebAssembly export).
 #
 # Closed form only: there is no PyTorch there. The browser fetches Pyodide, NumPy and SciPy from Pyodide's own address.
@@ -72,9 +68,8 @@ def export(wheel: Path, out: Path) -> Path:
         public.mkdir()
         shutil.copy(wheel, public)
         command = [sys.executable, "-m", "marimo", "export", "html-wasm", str(notebook), "--output", str(out)]
-        done = subprocess.run(
-            [*command, "--mode", "run", "--force", "--no-sandbox"], capture_output=True, text=True, check=False
-        )
+        command += ["--mode", "run", "--force", "--no-sandbox"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not (out / "index.html").is_file():
             raise InvalidInput("an export by marimo", got=(done.stdout + done.stderr).strip()[-300:], where="explore")
         if not (out / "public" / wheel.name).is_file():  # marimo copies it by itself where it knows the folder

@@ -22,19 +22,10 @@ from torch import nn
 from firstguess.base.gaussian import Array
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules import flow as flows
 from firstguess.modules.autograd_graph import DATA
 from firstguess.modules.call_model import leaves, replaced
-from firstguess.modules.flow import (
-    MOST_NUMBERS,
-    Flow,
-    FlowStep,
-    StepAverages,
-    as_samples,
-    gathered,
-    most_points,
-    step_averages,
-    varies,
-)
+from firstguess.modules.flow import Flow, FlowStep, StepAverages
 from firstguess.modules.guard import every_module_called
 from firstguess.modules.hooks.session import OUTPUT, Hooks, same_memory
 from firstguess.modules.members.initializers import CONVOLUTIONS
@@ -185,13 +176,15 @@ def _batch(
 ) -> tuple[Batch, float]:
     """As many points as memory and `a_pass` seconds for a forward allow, by how long a few take; and how long it is."""
     available = sum(b.size for b in batches)
-    numbers = max(1, MOST_NUMBERS // max(flow.points, 1)) // 8  # of a point, at the largest tensor; it is not kept
+    numbers = (
+        max(1, flows.MOST_NUMBERS // max(flow.points, 1)) // 8
+    )  # of a point, at the largest tensor; it is not kept
     try:
-        batch = gathered(batches, min(most_points(numbers, available), _FEWEST))
+        batch = flows.gathered(batches, min(flows.most_points(numbers, available), _FEWEST))
         taken = min(_timed(model, batch, call) for _ in range(2))  # the first call is slower
-        points = most_points(numbers, int(min(available, batch.size * max(a_pass / taken, 1.0))))
+        points = flows.most_points(numbers, int(min(available, batch.size * max(a_pass / taken, 1.0))))
         if points > batch.size:
-            batch = gathered(batches, points)
+            batch = flows.gathered(batches, points)
             taken = _timed(model, batch, call)
     except Exception:  # of a user's model: one that takes whole batches only, or it fails again
         return batches[0], _timed(model, batches[0], call)
@@ -227,7 +220,7 @@ class _AblatedForward:
     def output(self, model: nn.Module, call: LogitCaller, seed: int, member: int) -> tuple[float, float, float]:
         """Largest guess fraction, center and spread of the output."""
         batch = self._batch
-        inputs = {key: x for key, x in leaves(batch.inputs).items() if varies(x, batch.size)}
+        inputs = {key: x for key, x in leaves(batch.inputs).items() if flows.varies(x, batch.size)}
         if DATA in self._removed:
             inputs = {key: x - x.mean(0, keepdim=True) for key, x in inputs.items()}
             batch = replace(batch, inputs=replaced(batch.inputs, inputs))
@@ -241,7 +234,7 @@ class _AblatedForward:
         rows = as_rows(result, batch, call.pick)
         tally = Tally(classes_of(rows), seed, member)
         tally.add(rows)
-        seen = step_averages(contrasts(rows))
+        seen = flows.step_averages(contrasts(rows))
         return float(tally.fractions.max()), seen.center, seen.spread
 
     def _enter(self, name: str, _: nn.Module, tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -265,13 +258,13 @@ class _AblatedForward:
         return new
 
     def _note(self, name: str, tensor: torch.Tensor) -> None:
-        x = as_samples(tensor, self._batch.size) if name in self._needed else None
+        x = flows.as_samples(tensor, self._batch.size) if name in self._needed else None
         if x is not None:
-            self._seen[name] = step_averages(x)
+            self._seen[name] = flows.step_averages(x)
 
     def _without(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor with averages over the points as they would be if c were what it was before the step."""
-        x = as_samples(tensor, self._batch.size)
+        x = flows.as_samples(tensor, self._batch.size)
         last = name == self._last
         if self._steps[name].constant:
             return torch.zeros_like(tensor)
@@ -282,9 +275,9 @@ class _AblatedForward:
             new = _without_bias(self._bias[name], tensor) if name in self._bias else tensor
             self.impossible |= new is None
             return tensor if new is None else new
-        raw = step_averages(x)
+        raw = flows.step_averages(x)
         # Of an output, c is that of what arg-max sees.
-        seen = step_averages(contrasts(x if x.shape[1] > 1 else x[:, 0])) if last else raw
+        seen = flows.step_averages(contrasts(x if x.shape[1] > 1 else x[:, 0])) if last else raw
         sources = [self._seen[source] for source in self._before[name] if source in self._seen]
         before = max((source.correlation for source in sources), default=0.0)
         wanted = before / (1 - before) * seen.spread if before < 1 else math.inf
@@ -310,9 +303,8 @@ class _AblatedForward:
             moved = tensor.movedim(1, 0)
             return (moved + shift.reshape(moved.shape[1:])).movedim(0, 1)
         rows = tensor.shape[0] // size
-        return (tensor.reshape(size, rows, *tensor.shape[1:]) + shift.reshape(rows, *tensor.shape[1:])).reshape(
-            tensor.shape
-        )
+        wide = tensor.reshape(size, rows, *tensor.shape[1:]) + shift.reshape(rows, *tensor.shape[1:])
+        return wide.reshape(tensor.shape)
 
 
 def _without_bias(layer: nn.Module, tensor: torch.Tensor) -> torch.Tensor | None:

@@ -54,7 +54,9 @@ class _StepTracer:
         for tensor in inputs.values():
             self._objects[id(tensor)] = (tensor, tensor._version, DATA)
             if tensor.is_floating_point():
-                self._nodes[_leaf(tensor)] = DATA
+                with torch.enable_grad():  # a model may turn gradients off in its own forward
+                    node = cast("Any", tensor.view_as(tensor).grad_fn).next_functions[0][0]
+                self._nodes[node] = DATA
 
     def enter(self, name: str, module: nn.Module, tensor: torch.Tensor | None) -> None:
         plan = self.plan
@@ -128,17 +130,12 @@ class _StepTracer:
                 if name not in found:
                     found.append(name)
                 continue
-            word = _word(node.name()) + _position(node)
+            operation = node.name().split("::")[-1].split("Backward")[0].lower().strip("_")  # AddmmBackward0 -> addmm
+            word = operation + _position(node)
             if word not in _TRIVIAL and word not in ops:
                 ops.append(word)
             queue += [parent for parent, _ in node.next_functions]
         return ops, found
-
-
-def _leaf(tensor: torch.Tensor) -> Any:
-    """The node of autograd's graph that stands for an input."""
-    with torch.enable_grad():  # a model may turn gradients off in its own forward
-        return cast("Any", tensor.view_as(tensor).grad_fn).next_functions[0][0]
 
 
 def _position(node: Any) -> str:
@@ -147,11 +144,6 @@ def _position(node: Any) -> str:
         return ""
     index, count = getattr(node, "_saved_index", None), node._saved_self_sym_sizes[1]
     return " first" if index == 0 else " last" if index in (count - 1, 2**64 - 1) else ""
-
-
-def _word(name: str) -> str:
-    """'AddmmBackward0' -> 'addmm'."""
-    return name.split("::")[-1].split("Backward")[0].lower().strip("_")
 
 
 def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPlan, int]:
@@ -269,9 +261,8 @@ def _between(order: list[Any], place: dict[Any, int], start: Any, layers: Mappin
         else:
             inside.setdefault(cut[bisect_left(cut, i) - 1], []).append(name)
     following = dict(pairwise(cut))  # of two on the backbone, the one nearer to the input
-    blocks = tuple(
-        ResidualBlock(order[following[top]], order[top], tuple(inside[top])) for top in sorted(inside, reverse=True)
-    )
+    tops = sorted(inside, reverse=True)
+    blocks = tuple(ResidualBlock(order[following[top]], order[top], tuple(inside[top])) for top in tops)
     return Backbone(tuple(on), blocks, _after(order, cut, place, blocks))
 
 

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -118,12 +117,9 @@ def first_forward(batch: Batch | None = None) -> Generator[None]:
 
 def not_run(error: Exception, batch: Batch | None = None) -> InvalidInput:
     """What a user's model raised, with what its words and the shape of the data say of the reason."""
-    return InvalidInput(
-        "a model that runs on this data",
-        got=f"{type(error).__name__}: {error}",
-        where="the first forward",
-        hint=_meant(str(error), None if batch is None else next(iter(leaves(batch.inputs).values()), None)),
-    )
+    first = None if batch is None else next(iter(leaves(batch.inputs).values()), None)
+    got, hint = f"{type(error).__name__}: {error}", _meant(str(error), first)
+    return InvalidInput("a model that runs on this data", got=got, where="the first forward", hint=hint)
 
 
 def _meant(said: str, x: torch.Tensor | None) -> str:
@@ -158,12 +154,10 @@ def _whole_numbers(given: dict[Any, torch.Tensor], error: Exception) -> InvalidI
         return None
     key, leaf = next(((k, v) for k, v in whole.items() if v.dtype == torch.uint8), next(iter(whole.items())))
     kind, pixels = str(leaf.dtype).removeprefix("torch."), leaf.dtype == torch.uint8
-    return InvalidInput(
-        "inputs as floats",
-        got=f"{kind} ({'bytes, such as pixels from 0 to 255' if pixels else 'whole numbers'})",
-        where="the data" if key is None else f"the data, {key!r}",
-        hint="x.float() / 255, then (x - x.mean()) / x.std()" if pixels else "x.float()",
-    )
+    got = f"{kind} ({'bytes, such as pixels from 0 to 255' if pixels else 'whole numbers'})"
+    where = "the data" if key is None else f"the data, {key!r}"
+    hint = "x.float() / 255, then (x - x.mean()) / x.std()" if pixels else "x.float()"
+    return InvalidInput("inputs as floats", got=got, where=where, hint=hint)
 
 
 class Caller:
@@ -206,20 +200,17 @@ class Caller:
                 raise whole from error
             if batch.size > 1 or _ONE_VALUE not in str(error) or not isinstance(error, ValueError):
                 raise
-            raise InvalidInput(
-                "batches of two points or more, for a BatchNorm in training mode",
-                got="a batch of one (what is left over at the end of the data?)",
-                where="the data",
-                hint="DataLoader(..., drop_last=True), or another batch_size",
-            ) from error
+            expected = "batches of two points or more, for a BatchNorm in training mode"
+            got = "a batch of one (what is left over at the end of the data?)"
+            hint = "DataLoader(..., drop_last=True), or another batch_size"
+            raise InvalidInput(expected, got=got, where="the data", hint=hint) from error
         for key, version in versions.items():
             if given[key]._version != version:
                 if given[key] is tensors[key]:
-                    raise InvalidInput(
-                        "a model that writes into its inputs always or never",
-                        got=f"one that did so for some data only ({'inputs' if key is None else key})",
-                        hint="x = x.clone() at the start of its forward",
-                    )
+                    got = f"one that did so for some data only ({'inputs' if key is None else key})"
+                    expected = "a model that writes into its inputs always or never"
+                    hint = "x = x.clone() at the start of its forward"
+                    raise InvalidInput(expected, got=got, hint=hint)
                 self.clones = True
         return output
 
@@ -236,12 +227,8 @@ def fed(what: object, batches: Sequence[Batch], forward: Forward | None = None) 
     """
     if forward is not None:
         if not callable(forward):
-            raise InvalidInput(
-                "a function of a model and a batch",
-                got=repr(forward),
-                where="forward",
-                hint='forward=lambda model, batch: model(batch["image"])',
-            )
+            hint = 'forward=lambda model, batch: model(batch["image"])'
+            raise InvalidInput("a function of a model and a batch", got=repr(forward), where="forward", hint=hint)
         return [replace(batch, call=forward) for batch in batches]
     first = batches[0]
     open_to = isinstance(first.inputs, (dict, tuple)) or isinstance(_inner(first.tree), dict)
@@ -256,7 +243,12 @@ def fed(what: object, batches: Sequence[Batch], forward: Forward | None = None) 
         return list(batches)
     if isinstance(first.inputs, tuple):
         if not _binds(parameters, *first.inputs) and _binds(parameters, first.inputs):
-            return [replace(batch, call=partial(_as_tuple, len(first.inputs))) for batch in batches]
+            count = len(first.inputs)
+
+            def as_tuple(model: Any, item: Any) -> Any:
+                return model(item[0] if isinstance(item[0], tuple) else tuple(item[:count]))
+
+            return [replace(batch, call=as_tuple) for batch in batches]
         return list(batches)
     if isinstance(first.inputs, dict):
         return _named(parameters, [cast("Any", batch) for batch in batches])
@@ -284,14 +276,12 @@ def _named(parameters: inspect.Signature, batches: list[Batch]) -> list[Batch]:
     known = {key: value for key, value in inputs.items() if key in parameters.parameters}
     if any(isinstance(value, torch.Tensor) for value in known.values()) and _binds(parameters, **known):
         extra = tuple(f"key {key!r}" for key in inputs if key not in known)
-        return [
-            replace(
-                batch,
-                inputs={key: value for key, value in cast("dict[str, Any]", batch.inputs).items() if key in known},
-                aside=(*batch.aside, *extra),
-            )
-            for batch in batches
-        ]
+
+        def taken(batch: Batch) -> Batch:
+            own = {key: value for key, value in cast("dict[str, Any]", batch.inputs).items() if key in known}
+            return replace(batch, inputs=own, aside=(*batch.aside, *extra))
+
+        return list(map(taken, batches))
     return [replace(batch, call=_as_dict) for batch in batches] if _binds(parameters, inputs) else batches
 
 
@@ -310,10 +300,6 @@ def _inner(tree: Any) -> Any:
 
 def _as_dict(model: Any, item: Any) -> Any:
     return model(item if isinstance(item, Mapping) else item[0])
-
-
-def _as_tuple(count: int, model: Any, item: Any) -> Any:
-    return model(item[0] if isinstance(item[0], tuple) else tuple(item[:count]))
 
 
 def _example(what: Any) -> nn.Module | None:
@@ -406,12 +392,8 @@ def _joined(batches: Sequence[Batch], where: str) -> Batch:
     """Batches of a loader as one."""
     first = batches[0]
     if len({signature(batch) for batch in batches}) > 1:
-        raise InvalidInput(
-            "points of one shape",
-            got="batches of different shapes",
-            where=where,
-            hint="padding to one length for all batches",
-        )
+        got, hint = "batches of different shapes", "padding to one length for all batches"
+        raise InvalidInput("points of one shape", got=got, where=where, hint=hint)
     if len(batches) > 1 and first.aside and first.call is not None:
         raise InvalidInput("tensors only, for forward= on several batches", got=", ".join(first.aside), where=where)
     return joined(batches)

@@ -28,6 +28,7 @@ from firstguess.ensemble.member_statistics import (
     members_with_logits,
 )
 from firstguess.ensemble.seeds import check_seed, member_seeds
+from firstguess.modules import outputs
 from firstguess.modules.call_model import fewer, leaves, left_aside, mask_of, not_run, part, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.accumulators import LayerRecorder
@@ -35,20 +36,7 @@ from firstguess.modules.hooks.session import OUTPUT, Finder, Hooks, Node, Spec
 from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions
-from firstguess.modules.outputs import (
-    BY_SIGN,
-    EPS,
-    Ending,
-    LogitCaller,
-    Tally,
-    as_rows,
-    check_classes_known,
-    classes_of,
-    ending_of,
-    find_logits,
-    is_probability,
-    own_tokens,
-)
+from firstguess.modules.outputs import Ending, LogitCaller, Tally
 from firstguess.modules.stacked import FrozenBody, Strategy, StrategyChoice, Way, brief, frozen_body, run_stacked
 
 # What an ensemble of models shows that a user should know: of one member, and of its BatchNorms.
@@ -75,9 +63,8 @@ def remarks(
         if dead == 1.0 and not (tally.level and layer.name in (head, layers[-1].name)):
             yield Finding(FindingKind.DEAD, "the same output for all data in some initialization", layer.name)
     for name in sorted(record.surprises):
-        yield Finding(
-            FindingKind.CONTROL_FLOW, "called, or shaped, in another way in some initialization or batch", name
-        )
+        message = "called, or shaped, in another way in some initialization or batch"
+        yield Finding(FindingKind.CONTROL_FLOW, message, name)
     for name in record.missed:
         yield Finding(FindingKind.CONTROL_FLOW, "not called in some initialization", name)
 
@@ -89,18 +76,13 @@ def batchnorm_remarks(model: nn.Module, mode: Mode, sizes: set[int]) -> tuple[bo
         return False, []
     place, most, least = norms[0][0], max(sizes), min(sizes)
     if mode != "train" and all(m.track_running_stats for _, m in norms):
-        message = (
-            "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), so "
-            "it does nothing yet; mode='train' is what the first training step sees"
-        )
+        message = "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), "
+        message += "so it does nothing yet; mode='train' is what the first training step sees"
         fresh = any(n.running_mean is not None and not bool(n.running_mean.any()) for _, n in norms)
         return False, [Finding(FindingKind.EVAL_BATCHNORM, message, place)] if fresh else []
     several = f"{most}" if most == least else f"{most} (the smallest has {least})"
-    found = [
-        Finding(
-            FindingKind.BATCHNORM, f"BatchNorm normalizes over each batch of {several} points, as in training", place
-        )
-    ]
+    message = f"BatchNorm normalizes over each batch of {several} points, as in training"
+    found = [Finding(FindingKind.BATCHNORM, message, place)]
     if least < 2:
         found.append(Finding(FindingKind.BATCH_OF_ONE, "BatchNorm over one point removes all that it says", place))
     return True, found
@@ -173,11 +155,8 @@ class ModuleEngine:
         ways: list[Way] = ["loop"]
         self._body = self._frozen_body() if strategy != "vmap" else None
         self._body_checked = False
-        if (
-            self._body is None
-            and self._convolves
-            and any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values())
-        ):
+        images = any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values())
+        if self._body is None and self._convolves and images:
             ways.append("channels last")
         if self._body is None and self._group > 1:
             ways.append("vmap")
@@ -216,7 +195,8 @@ class ModuleEngine:
         found = [p for p in finder.specs("channel" if self._ragged else node) if p[0].name != finder.result]
         result = finder.result
         self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
-        if self._nodes == 1 and not self._ending and any(_are_numbers(batch.labels) for batch in self._batches):
+        labels = [b.labels for b in self._batches if b.labels is not None and b.labels.is_floating_point()]
+        if self._nodes == 1 and not self._ending and any(bool((y != y.round()).any()) for y in labels):
             message = "labels are numbers, not classes, as in regression: one output is read as two classes by its sign"
             self._note(FindingKind.REGRESSION, message)
         if self._ending == "probability":
@@ -234,10 +214,8 @@ class ModuleEngine:
         for sizes in finder.shapes.values():
             self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))
         if self._ragged:
-            self._note(
-                FindingKind.NODE,
-                "batches have points of different shapes: a node is a channel, and positions are points",
-            )
+            message = "batches have points of different shapes: a node is a channel, and positions are points"
+            self._note(FindingKind.NODE, message)
         return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
 
     def _count_points(self) -> int:
@@ -273,12 +251,12 @@ class ModuleEngine:
                 continue
             self._whole = self._whole or (len(errors) > 1 and count == batch.size)
             finder.output(raw)
-            check_classes_known(raw, few, self._pick, finder.head)
+            outputs.check_classes_known(raw, few, self._pick, finder.head)
             with hooks.paused(), restored(model, parameters=False):
                 self._endings.add(self._ending_of(model, raw, finder.last, few))
-            if self.classes not in (0, classes_of(rows)):
-                raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
-            self.classes = classes_of(rows)
+            if self.classes not in (0, outputs.classes_of(rows)):
+                raise InvalidInput(f"{self.classes} classes from every member", got=f"{outputs.classes_of(rows)}")
+            self.classes = outputs.classes_of(rows)
             self._nodes = 1 if rows.ndim == 1 else self.classes
             return raw.numel() // (count * self._nodes)
         if isinstance(errors[-1], FirstguessError):
@@ -286,17 +264,17 @@ class ModuleEngine:
         raise not_run(errors[-1], batch) from errors[-1]
 
     def _ending_of(self, model: nn.Module, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
-        rows, head = as_rows(raw, batch, self._pick), None
+        rows, head = outputs.as_rows(raw, batch, self._pick), None
         if last is not None and last.numel() == raw.numel():
-            head = as_rows(last.to(raw.dtype).reshape(raw.shape), batch, self._pick)
+            head = outputs.as_rows(last.to(raw.dtype).reshape(raw.shape), batch, self._pick)
 
         def probability() -> bool | None:
-            few = is_probability(rows, lambda: self._forward(model, batch, copies=True)[1])
+            few = outputs.is_probability(rows, lambda: self._forward(model, batch, copies=True)[1])
             if few is not None:  # on all points they are within 0 and 1 by chance less often
                 return few
-            return is_probability(self._forward(model, self._batches[0], copies=True)[1], None)
+            return outputs.is_probability(self._forward(model, self._batches[0], copies=True)[1], None)
 
-        return ending_of(rows, head, probability, self._pick)
+        return outputs.ending_of(rows, head, probability, self._pick)
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
@@ -331,19 +309,18 @@ class ModuleEngine:
 
     def _logits(self, output: Any, batch: Batch, returned: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """What is counted and the logits, which are other numbers where the outputs are probabilities."""
-        raw = find_logits(output, self._pick)
-        rows = logits = as_rows(raw, batch, self._pick)
+        raw = outputs.find_logits(output, self._pick)
+        rows = logits = outputs.as_rows(raw, batch, self._pick)
         if self._ending and returned is not None:
-            logits = as_rows(returned.reshape(raw.shape), batch, self._pick)
+            logits = outputs.as_rows(returned.reshape(raw.shape), batch, self._pick)
         if self._ending == "probability":
-            return rows - 0.5, torch.logit(rows.float(), EPS)
+            return rows - 0.5, torch.logit(rows.float(), outputs.EPS)
         # One probability is decided at ½; one logit at 0.
         return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
     def _recorder(self) -> LayerRecorder:
-        return LayerRecorder(
-            self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=self._kept > 0
-        )
+        known: dict[str, Any] = {"padded": self._padded, "order": self._order, "keep": self._kept > 0}
+        return LayerRecorder(self._specs, self._node, self._ignored, **known)
 
     def _frozen_body(self) -> FrozenBody | None:
         """Parts of a model that all members share: run once."""
@@ -363,9 +340,7 @@ class ModuleEngine:
             body.forget()
         return again
 
-    def _loop(
-        self, member: int, batches: Sequence[Batch], recorder: LayerRecorder, body: FrozenBody | None = None
-    ) -> Tally:
+    def _loop(self, member: int, batches: Sequence[Batch], recorder: LayerRecorder, body: Any = None) -> Tally:
         tally = Tally(self.classes, self._seed, member)
         recorder.start()
         began = time.perf_counter()
@@ -378,9 +353,11 @@ class ModuleEngine:
                 with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
                     rows, logits = self._logits(self._call(model, batch), batch, recorder.returned)
                 recorder.logits(logits)
-                if classes_of(rows) != self.classes:
-                    raise InvalidInput(f"{self.classes} classes", got=f"{classes_of(rows)}", where=f"member {member}")
-                tally.add(rows, own_tokens(batch, rows))
+                if outputs.classes_of(rows) != self.classes:
+                    raise InvalidInput(
+                        f"{self.classes} classes", got=f"{outputs.classes_of(rows)}", where=f"member {member}"
+                    )
+                tally.add(rows, outputs.own_tokens(batch, rows))
                 if batches is self._batches and not self._fitted and self._cut(number + 1, began):
                     break
             else:
@@ -460,7 +437,7 @@ class ModuleEngine:
         more = ", …" if len(parts) > 3 else ""
         once = f"what is kept ({', '.join(parts[:3])}{more}) was run once, for all members" if parts else ""
         unlabelled = any(batch.labels is None for batch in self._batches)
-        sign = BY_SIGN if self._nodes == 1 and not self._ending and unlabelled else ""
+        sign = outputs.BY_SIGN if self._nodes == 1 and not self._ending and unlabelled else ""
         return tuple(note for note in (self._choice.note, once, cast, sign) if note)
 
     def run(self, start: int, stop: int) -> Members:
@@ -473,6 +450,8 @@ class ModuleEngine:
         recorder = self._recorder()
 
         def finished(count: int) -> Members:
+            # Of a language model: the share of tokens that guess themselves, of every member.
+            own = np.array([t.own / max(t.points, 1) for t in tallies[:count] if t.own is not None])
             return Members(
                 start,
                 np.array([tally.fractions for tally in tallies[:count]]).reshape(-1, self.classes),
@@ -481,7 +460,7 @@ class ModuleEngine:
                 tuple(self._findings | findings),
                 np.array(shapes[:count]) if self._order == 4 else None,
                 np.array(logits[:count]) if logits else None,
-                own=_own(tallies[:count]),
+                own=own if len(own) == count > 0 else None,
             )
 
         try:
@@ -527,14 +506,3 @@ class ModuleEngine:
             self._call.channels_last = False
         self._choice.record(way, (time.perf_counter() - began) / len(pairs))
         return pairs
-
-
-def _own(tallies: Sequence[Tally]) -> NDArray[np.float64] | None:
-    """The share of tokens that guess themselves, of every member of a language model."""
-    found = [tally.own / max(tally.points, 1) for tally in tallies if tally.own is not None]
-    return np.array(found) if found and len(found) == len(tallies) else None
-
-
-def _are_numbers(labels: torch.Tensor | None) -> bool:
-    """Whether labels are floats between classes, which only a regression has."""
-    return labels is not None and labels.is_floating_point() and bool((labels != labels.round()).any())

@@ -104,7 +104,12 @@ def trace_flow(
                     batch = gathered(batches, most_points(largest, sum(b.size for b in batches)))
                 except Exception:  # of a user's model: one that takes whole batches only, or it fails again
                     plan, _ = discover(model, batch, call)
-                biased = {path for path, module in model.named_modules() if _has_bias(module)}
+                for path, module in model.named_modules():
+                    # A layer with weights, and biases that are not all 0: norms have none to speak of at the start.
+                    weight, bias = (getattr(module, name, None) for name in ("weight", "bias"))
+                    matrix = isinstance(weight, nn.Parameter) and weight.ndim > 1
+                    if matrix and isinstance(bias, nn.Parameter) and bool(bias.any()):
+                        biased.add(path)
             rows.append(_measured(model, batch, call, plan))
         if len(rows) >= 2 and time.perf_counter() - started > seconds:
             break
@@ -229,12 +234,6 @@ def varies(leaf: torch.Tensor, size: int) -> bool:
 # Averages
 
 
-def _has_bias(module: nn.Module) -> bool:
-    """A layer with weights, and biases that are not all 0: norms have none to speak of at the start."""
-    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
-    return isinstance(weight, nn.Parameter) and weight.ndim > 1 and isinstance(bias, nn.Parameter) and bool(bias.any())
-
-
 def _flow(plan: StepPlan, rows: Sequence[dict[str, Array]], points: int, biased: set[str]) -> Flow:
     names = [name for name in plan.order if name not in plan.parents and any(name in row for row in rows)]
     missing = np.full(3, np.nan)
@@ -248,7 +247,9 @@ def _flow(plan: StepPlan, rows: Sequence[dict[str, Array]], points: int, biased:
 def _steps(
     plan: StepPlan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]
 ) -> Iterator[FlowStep]:
-    constant = {name for name in names if _is_constant(table[name])}
+    # No spread over the points in any initialization, beyond rounding.
+    parts = {name: (table[name][:, SPREAD], np.abs(table[name][:, CENTER])) for name in names}
+    constant = {name for name, (s, c) in parts.items() if (s <= 1e-12 * c).all() and (c > 0).any()}
     for name in names:
         sources = _measured_sources(plan, name, curves)
         after = curves[name]
@@ -263,11 +264,6 @@ def _steps(
         mean = float(np.nanmean(table[name][:, MEAN]))
         numbers = float(before[0]), float(after[0]), float(added[0]), error, mean
         yield FlowStep(name, plan.kinds[name], sources, *numbers, constant=name in constant)
-
-
-def _is_constant(values: Array) -> bool:
-    """No spread over the points in any initialization, beyond rounding."""
-    return bool((values[:, SPREAD] <= 1e-12 * np.abs(values[:, CENTER])).all() and (values[:, CENTER] > 0).any())
 
 
 def _measured_sources(plan: StepPlan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:

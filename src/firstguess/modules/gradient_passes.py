@@ -31,10 +31,6 @@ from firstguess.network.torch_ops import BatchCentre, LeaveOneOutNorm, MeanFree
 _AT_ONCE = 1 << 22  # numbers of one step: points are taken a few at a time
 
 
-def _is_known(module: nn.Module) -> bool:
-    return isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)) or is_hugging_face_conv1d(module)
-
-
 def weight_squares(
     grad: torch.Tensor, spec: Spec, size: int, given: tuple[nn.Module, torch.Tensor] | None = None, *, coupled: bool
 ) -> torch.Tensor | None:
@@ -281,9 +277,8 @@ class Passes:
         by_batch = (m for m in model.modules() if isinstance(m, BATCH_NORMS) and (m.training or m.running_mean is None))
         own = (LeaveOneOutNorm, MeanFree, BatchCentre)
         if any(True for _ in by_batch) or any(isinstance(m, own) for m in model.modules()):
-            self.notes.append(
-                "BatchNorm normalizes over the batch, so that a point's gradient is that of all losses of its batch"
-            )
+            coupled = "so that a point's gradient is that of all losses of its batch"
+            self.notes.append(f"BatchNorm normalizes over the batch, {coupled}")
 
     def _labels(self, wish: Literal["random"] | None) -> list[torch.Tensor]:
         """One label for every point of every batch."""
@@ -314,9 +309,8 @@ class Passes:
         whole = flat.ndim == 1 and bool((flat == flat.round()).all() if flat.is_floating_point() else True)
         if not whole or int(flat.min()) < 0 or int(flat.max()) >= self.classes:
             got = f"shape {tuple(labels.shape)}" if not whole else f"{float(flat.min()):g} to {float(flat.max()):g}"
-            raise InvalidInput(
-                f"labels 0…{self.classes - 1}, one per point", got=got, where="the labels", hint='labels="random"'
-            )
+            expected, hint = f"labels 0…{self.classes - 1}, one per point", 'labels="random"'
+            raise InvalidInput(expected, got=got, where="the labels", hint=hint)
         return flat.long()
 
     # Running
@@ -333,9 +327,8 @@ class Passes:
                     self._forget()
                     _, rows = self._call.rows(model, batch, copies=False)
                     if not rows.requires_grad:
-                        raise InvalidInput(
-                            "logits that can be differentiated", got="a model that cuts its graph (detach, no_grad)"
-                        )
+                        got = "a model that cuts its graph (detach, no_grad)"
+                        raise InvalidInput("logits that can be differentiated", got=got)
                     tally.add(rows.detach())
                     self._follow(rows, batch)
                     rows.backward(loss_gradient(rows, labels).to(rows))
@@ -344,7 +337,8 @@ class Passes:
             weights = self._weight_squares(model)
             model.zero_grad(set_to_none=True)
         squares = self._squares(tally, weights)
-        if tally.undefined or np.isinf(squares).any() or self._lost(squares):
+        arrived = [squares[i, ALL] for i, layer in enumerate(self.layers) if self._got[layer.name]]
+        if tally.undefined or np.isinf(squares).any() or np.isnan(arrived).any():
             squares[:] = math.nan
             self._blame(member)
         share = math.nan if tally.undefined else float(tally.fractions.max())
@@ -367,7 +361,8 @@ class Passes:
 
     def _enter(self, name: str, module: nn.Module, tensor: torch.Tensor | None) -> None:
         """Keep what dense layers and convolutions get; of others only the output's gradient is used."""
-        if tensor is not None and name in self._specs and _is_known(module):
+        known = isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)) or is_hugging_face_conv1d(module)
+        if tensor is not None and name in self._specs and known:
             self._given[name] = (module, tensor.detach())
 
     def _watch(self, batch: Batch, name: str, module: nn.Module, tensor: torch.Tensor) -> None:
@@ -444,10 +439,6 @@ class Passes:
             found[name] = total / size / self.points**2 if size else math.nan
         return found
 
-    def _lost(self, squares: NDArray[np.float64]) -> bool:
-        """Whether a gradient that arrived is NaN."""
-        return any(self._got[x.name] and math.isnan(squares[i, ALL]) for i, x in enumerate(self.layers))
-
     def _blame(self, member: int) -> None:
         """Name the first layer with NaN or Inf: in the forward pass, or else going back."""
         with self._member(member) as model:
@@ -457,9 +448,8 @@ class Passes:
             bad = [x.name for x in self.layers if any(not bool(torch.isfinite(g).all()) for g in self._got[x.name])]
             words = "NaN or Inf in gradients of some initialization: going back, the first is here"
             place = bad[-1] if bad else ""
-        self.findings.setdefault(
-            (FindingKind.NONFINITE, place), Finding(FindingKind.NONFINITE, f"{words}; left out", place)
-        )
+        found = Finding(FindingKind.NONFINITE, f"{words}; left out", place)
+        self.findings.setdefault((FindingKind.NONFINITE, place), found)
 
     def missing(self, squares: NDArray[np.float64]) -> list[Finding]:
         """Layers that no gradient reached in any member that is finite."""

@@ -21,11 +21,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The model itself inside `torch.compile`'s and data parallelism's wrappers: hooks and re-drawing need it."""
     while True:
         if isinstance(model, torch.jit.ScriptModule):
-            raise InvalidInput(
-                "a model in Python",
-                got=f"a TorchScript module ({type(model).__name__})",
-                hint="the nn.Module that it was made from: compiled code cannot be re-initialized or looked into",
-            )
+            hint = "the nn.Module that it was made from: compiled code cannot be re-initialized or looked into"
+            raise InvalidInput("a model in Python", got=f"a TorchScript module ({type(model).__name__})", hint=hint)
         inner = model.__dict__.get("_modules", {}).get("_orig_mod")  # torch.compile, without importing its machinery
         if inner is None and isinstance(model, _WRAPPERS):
             inner = model.module

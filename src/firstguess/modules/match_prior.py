@@ -21,19 +21,11 @@ from firstguess.base.record import Record, Shown
 from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
 from firstguess.data import collect, load
+from firstguess.modules import repair
 from firstguess.modules.call_model import Forward, fed, whole_labels
 from firstguess.modules.members.sources import Mode
 from firstguess.modules.outputs import Pick, by_class, contrasts
-from firstguess.modules.repair import (
-    LogitRows,
-    check_instance,
-    has_fresh_head,
-    logits_of,
-    needed,
-    needed_copy,
-    refuse_trained,
-    save_weights,
-)
+from firstguess.modules.repair import LogitRows
 
 Aim: TypeAlias = Literal["loss", "guesses"]
 _EXCESS = 0.01  # nats by which the first loss may differ from the prior's entropy
@@ -61,7 +53,7 @@ class Matched(Record, Shown):
 
     def save(self, path: str | Path) -> Path:
         """Write the weights as safetensors; gives the path back."""
-        return save_weights(self.model, path)
+        return repair.save_weights(self.model, path)
 
     def __repr__(self) -> str:
         return f"Matched({len(self.prior)} classes, first loss {self.loss[0]:.3g} → {self.loss[1]:.3g})"
@@ -113,21 +105,21 @@ def match_prior(
     >>> m.changed, m.shares.round(3).tolist()
     (('2.bias', '2.weight'), [0.9, 0.1])
     """
-    check_instance(model, "match_prior")
+    repair.check_instance(model, "match_prior")
     checks.choice(mode, ("loss", "guesses"), "match_prior(mode)", "mode")
     whole = load(data) if isinstance(data, str) else list(data) if isinstance(data, Iterator) else data
     taken = collect(whole, count(points, 2, "number of points", "match_prior(points)", "points=512"), seed=seed)
     batches = fed(model, taken, forward)
     if not force:
-        refuse_trained(model, "match_prior", lambda: has_fresh_head(model, batches, logits, run, seed))
-    fixed = model if in_place else needed_copy(model, "match_prior")
+        repair.refuse_trained(model, "match_prior", lambda: repair.has_fresh_head(model, batches, logits, run, seed))
+    fixed = model if in_place else repair.needed_copy(model, "match_prior")
     keys = set(fixed.state_dict())
-    before = logits_of(fixed, batches, pick=logits, mode=run)
+    before = repair.logits_of(fixed, batches, pick=logits, mode=run)
     by_labels = isinstance(prior, str)
     counts = _counts(prior, whole, before) if by_labels else np.asarray(prior, dtype=np.float64)
     shares = _frequencies(counts, before.classes)
     p = _finite(shares, counts.sum() if by_labels else len(before.rows))
-    head = needed(before, "match_prior")
+    head = repair.needed(before, "match_prior")
     weight = getattr(head.module, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.ndim < 2:
         raise NotCovered("a head with a matrix of weights", got=head.path, where="match_prior")
@@ -145,21 +137,14 @@ def match_prior(
         if head.bias is not None:
             head.bias.zero_()
     head.move(torch.from_numpy(logs if bare.ndim > 1 else logs[1:] - logs[:1]))
-    after = logits_of(fixed, batches, pick=logits, mode=run)
+    after = repair.logits_of(fixed, batches, pick=logits, mode=run)
     moved = (head.key, *((f"{head.path}.weight" if head.path else "weight",) if factor != 1.0 else ()))
     entropy = float(special.entr(shares).sum())
     spread = factor * size / (math.sqrt(2.0) if bare.ndim == 1 else 1.0)  # one logit is a difference of two
-    return Matched(
-        fixed,
-        p,
-        expected_shares(logs, spread),
-        (entropy + _excess(before, shares, labels), entropy + _excess(after, shares, labels)),
-        entropy,
-        factor,
-        tuple(key for key in moved if key in keys),
-        tuple(key for key in moved if key not in keys),
-        tuple(_notes(counts, p, before, mode, by_labels=by_labels)),
-    )
+    loss = entropy + _excess(before, shares, labels), entropy + _excess(after, shares, labels)
+    changed, added = (tuple(key for key in moved if (key in keys) is there) for there in (True, False))
+    notes = tuple(_notes(counts, p, before, mode, by_labels=by_labels))
+    return Matched(fixed, p, expected_shares(logs, spread), loss, entropy, factor, changed, added, notes)
 
 
 def _counts(prior: str, data: object, logits: LogitRows) -> Array:
@@ -176,19 +161,15 @@ def _counts(prior: str, data: object, logits: LogitRows) -> Array:
             raise InvalidInput(f"labels below {logits.classes}", got=int(labels.max()), where="match_prior(data)")
         counts += np.bincount(labels, minlength=logits.classes)
     if not counts.sum() > 0:
-        raise InvalidInput(
-            "data with labels", got="none", where="match_prior(data)", hint="data=(x, y), or prior=[0.9, 0.1]"
-        )
+        hint = "data=(x, y), or prior=[0.9, 0.1]"
+        raise InvalidInput("data with labels", got="none", where="match_prior(data)", hint=hint)
     return counts
 
 
 def _frequencies(counts: Array, classes: int) -> Array:
     if counts.shape != (classes,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
-        raise InvalidInput(
-            f"{classes} shares of at least 0",
-            got=np.array2string(counts, precision=3, threshold=10),
-            where="match_prior(prior)",
-        )
+        got = np.array2string(counts, precision=3, threshold=10)
+        raise InvalidInput(f"{classes} shares of at least 0", got=got, where="match_prior(prior)")
     return counts / counts.sum()
 
 

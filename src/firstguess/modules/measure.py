@@ -76,12 +76,9 @@ def of_module(
     engine = _make(ModuleEngine, what, batches, options)
     given = what.given if is_source(what) else what
     name = getattr(given, "__qualname__", type(given).__qualname__)
-    origin = {
-        "model": f"{getattr(given, '__module__', type(given).__module__)}.{name}",
-        "data": recorded(data) | {"hash": data_hash(batches)},
-        "batch_sizes": sorted({batch.size for batch in batches}),
-    }
-    return engine, versions() | origin, note
+    origin = versions() | {"model": f"{getattr(given, '__module__', type(given).__module__)}.{name}"}
+    origin |= {"data": recorded(data) | {"hash": data_hash(batches)}}
+    return engine, origin | {"batch_sizes": sorted({batch.size for batch in batches})}, note
 
 
 def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
@@ -170,7 +167,9 @@ def measure(
     from firstguess.modules.members.sources import is_source, named  # torch is loaded when something is measured
 
     known = settled(options)
-    known |= {"seed": seed, "probe": known.get("probe", "all"), "memory": _bytes(known.get("memory", MEMORY))}
+    memory = known.get("memory", MEMORY)
+    checks.within(memory, "a memory budget in bytes", "measure(memory)", "memory=2e9")
+    known |= {"seed": seed, "probe": known.get("probe", "all"), "memory": int(memory)}
     reduce = known.pop("reduce", True)
     what = named(what)
     if isinstance(what, (Network, str)):
@@ -186,20 +185,10 @@ def measure(
         if classes is not None and classes != engine.classes:
             raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")
     else:
-        first = "fg.measure(model, data): the model comes first"
-        raise checks.no_model(
-            what, "measure(what)", first if callable(data) else 'fg.measure("dense > relu > dense", x)'
-        )
-    measured = run(
-        engine,
-        inits=most,
-        seed=seed,
-        precision=precision,
-        progress=progress,
-        provenance=origin,
-        started=started,
-        seconds=seconds,
-    )
+        first, text = "fg.measure(model, data): the model comes first", 'fg.measure("dense > relu > dense", x)'
+        raise checks.no_model(what, "measure(what)", first if callable(data) else text)
+    how: dict[str, Any] = {"precision": precision, "progress": progress, "started": started, "seconds": seconds}
+    measured = run(engine, inits=most, seed=seed, provenance=origin, **how)
     return replace(measured, notes=(*measured.notes, note)) if note else measured
 
 
@@ -242,19 +231,14 @@ def run(
             if reached:
                 break
             if done >= _FEWEST and done < inits and time.perf_counter() + each > deadline:
-                findings.append(
-                    Finding(FindingKind.TIME_IS_UP, f"{done} of {inits} initializations within {seconds:g} s")
-                )
+                message = f"{done} of {inits} initializations within {seconds:g} s"
+                findings.append(Finding(FindingKind.TIME_IS_UP, message))
                 break
             check = check if done < check else math.ceil(1.1 * done)
         else:
             if precision is not None and (width := _half_width(parts, engine, seed)) > precision:
-                findings.append(
-                    Finding(
-                        FindingKind.PRECISION_NOT_REACHED,
-                        f"±{width:.2g} after {done} initializations, not ±{precision:g}",
-                    )
-                )
+                message = f"±{width:.2g} after {done} initializations, not ±{precision:g}"
+                findings.append(Finding(FindingKind.PRECISION_NOT_REACHED, message))
     except KeyboardInterrupt as cut:
         if isinstance(cut, Interrupted):
             parts.append(cut.members)
@@ -279,26 +263,18 @@ def measured(
         fractions, stats, inits = fractions[:1], stats[:1], 1
     ties = float(np.concatenate([part.ties for part in parts])[:inits].sum() / (inits * engine.points))
     if inits > 1 and _one_model(fractions, stats, engine.points, ties):
-        findings.append(
-            Finding(
-                FindingKind.NOTHING_DRAWN,
-                f"nothing was re-initialized: all {inits} initializations are one model (fixed or loaded weights, none "
-                "at all, or random buffers), so that there is no ensemble and no error bar; to draw others, pass the "
-                "class, a function that builds the model, or init=",
-            )
-        )
+        message = f"nothing was re-initialized: all {inits} initializations are one model (fixed or loaded weights, "
+        message += "none at all, or random buffers), so that there is no ensemble and no error bar; to draw others, "
+        message += "pass the class, a function that builds the model, or init="
+        findings.append(Finding(FindingKind.NOTHING_DRAWN, message))
         fractions, stats, inits = fractions[:1], stats[:1], 1
     fine = np.asarray(np.isfinite(fractions).all(axis=1))
     if not fine.any():
-        place = next((f.layer for f in findings if f.layer), "")
-        raise NotFinite(
-            "finite logits", got=f"NaN or Inf in all {inits} initializations", where=place, hint="a smaller weight_var"
-        )
+        place, got = next((f.layer for f in findings if f.layer), ""), f"NaN or Inf in all {inits} initializations"
+        raise NotFinite("finite logits", got=got, where=place, hint="a smaller weight_var")
     if not fine.all():
-        lost = inits - int(fine.sum())
-        findings.append(
-            Finding(FindingKind.LEFT_OUT, f"{lost} of {inits} initializations gave NaN or Inf: not in the guesses")
-        )
+        message = f"{inits - int(fine.sum())} of {inits} initializations gave NaN or Inf: not in the guesses"
+        findings.append(Finding(FindingKind.LEFT_OUT, message))
     guesses = EmpiricalGuesses(fractions[fine], engine.points, seed)
     if ties >= _TIED and not any(f.kind in (FindingKind.TIES, FindingKind.ZERO_HEAD) for f in findings):
         message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
@@ -354,15 +330,10 @@ def _preference(guesses: EmpiricalGuesses) -> list[Finding]:
     excess, chance = statistics.equal_means_test(guesses.fractions)
     if chance > 1e-6 or excess < 3:  # 3: with many classes and few members, χ² is too narrow for the distribution of T
         return []
-    means = guesses.class_means
-    first = int(means.argmax())
-    return [
-        Finding(
-            FindingKind.CLASSES_DIFFER,
-            f"class {first} gets {means[first]:.1%} on average over initializations, an even split is "
-            f"{1 / guesses.classes:.1%}: the head treats classes differently (a bias set by hand?); theory does not",
-        )
-    ]
+    first, top = int(guesses.class_means.argmax()), float(guesses.class_means.max())
+    gets = f"class {first} gets {top:.1%} on average over initializations, an even split is {1 / guesses.classes:.1%}"
+    why = "the head treats classes differently (a bias set by hand?); theory does not"
+    return [Finding(FindingKind.CLASSES_DIFFER, f"{gets}: {why}")]
 
 
 def _half_width(parts: Sequence[Members], engine: Engine, seed: int) -> float:
@@ -375,11 +346,6 @@ def _half_width(parts: Sequence[Members], engine: Engine, seed: int) -> float:
     return (high - low) / 2
 
 
-def _bytes(memory: float) -> int:
-    checks.within(memory, "a memory budget in bytes", "measure(memory)", "memory=2e9")
-    return int(memory)
-
-
 def _inits(inits: int | None, precision: float | None) -> int:
     checks.within(precision, "a precision between 0 and 1", "measure(precision)", "0.01", high=1, optional=True)
     if inits is None:
@@ -389,12 +355,8 @@ def _inits(inits: int | None, precision: float | None) -> int:
 
 def versions() -> dict[str, Any]:
     """Versions of firstguess, Python, NumPy and torch."""
-    return {
-        "firstguess": __version__,
-        "python": sys.version.split()[0],
-        "numpy": np.__version__,
-        "torch": metadata.version("torch"),
-    }
+    known = {"firstguess": __version__, "python": sys.version.split()[0]}
+    return {**known, "numpy": np.__version__, "torch": metadata.version("torch")}
 
 
 def data_hash(batches: Sequence[Batch]) -> str:

@@ -126,10 +126,8 @@ def measure_gradients(
         if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
             inits = 1  # all members are one
         member = partial(_member, members, seed)
-        origin = {
-            "model": getattr(members.given, "__qualname__", type(members.given).__qualname__),
-            "data": getattr(data, "name", type(data).__qualname__),
-        }
+        origin = {"model": getattr(members.given, "__qualname__", type(members.given).__qualname__)}
+        origin |= {"data": getattr(data, "name", type(data).__qualname__)}
     else:
         raise checks.no_model(what, "measure_gradients(what)", "fg.measure_gradients(model, data)")
     origin |= {"prepared": name} if (name := recorded(data).get("prepared")) else {}
@@ -183,13 +181,11 @@ def _built(network: Network, x: NDArray[Any], width: int, seed: int, device: Any
 
 
 def _batches(data: object, labels: object, points: int, batch_size: int | None) -> list[Batch]:
-    if labels is not None and not isinstance(labels, str):
-        if isinstance(data, dict):
-            data = {**cast("dict[str, Any]", data), "labels": labels}
-        else:
-            if isinstance(data, tuple):
-                data = cast("tuple[Any, ...]", data)[0]
-            data = (getattr(data, "x", data), labels)
+    if labels is not None and isinstance(data, dict) and not isinstance(labels, str):
+        data = {**cast("dict[str, Any]", data), "labels": labels}
+    elif labels is not None and not isinstance(labels, str):
+        data = cast("tuple[Any, ...]", data)[0] if isinstance(data, tuple) else data
+        data = (getattr(data, "x", data), labels)
     elif isinstance(labels, str) and labels != "random":
         raise InvalidInput("labels as integers, or 'random'", got=repr(labels), where="measure_gradients(labels)")
     return collect(data, points, batch_size=points if batch_size is None else batch_size)
@@ -208,8 +204,7 @@ def _zeros(squares: NDArray[np.float64], inits: int) -> list[str]:
     for group, word in words.items():
         count = int((squares[..., group] == 0).any(axis=1).sum())
         if count:
-            notes.append(
-                f"in {count} of {inits} initializations {word} at some layer is exactly 0 (below the number format, or "
-                "a zero head): left out of its level and growth there; dtype=torch.float64 reaches further"
-            )
+            zero = f"in {count} of {inits} initializations {word} at some layer is exactly 0"
+            out = "left out of its level and growth there; dtype=torch.float64 reaches further"
+            notes.append(f"{zero} (below the number format, or a zero head): {out}")
     return notes

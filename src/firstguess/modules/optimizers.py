@@ -110,9 +110,8 @@ class Stepper:
             try:
                 self._scheduler.step()
             except ValueError as error:  # OneCycleLR has no step after its last
-                raise InvalidInput(
-                    "a scheduler for as many steps as are trained", got=f"ValueError: {error}", where="scheduler"
-                ) from error
+                expected, got = "a scheduler for as many steps as are trained", f"ValueError: {error}"
+                raise InvalidInput(expected, got=got, where="scheduler") from error
 
 
 def like(optimizer: optim.Optimizer, model: nn.Module | None) -> Callable[[list[nn.Parameter]], optim.Optimizer]:
@@ -150,12 +149,8 @@ def recipe(optimizer: Any, lr: Any, weight_decay: float = 0.0, scheduler: Any = 
         options["weight_decay"] = weight_decay
     if isinstance(optimizer, str):
         if optimizer not in NAMED:
-            raise InvalidInput(
-                f"an optimizer {', '.join(repr(name) for name in NAMED)}, a class of torch.optim, or a function",
-                got=repr(optimizer),
-                where="optimizer",
-                hint="optimizer=torch.optim.AdamW",
-            )
+            expected = f"an optimizer {', '.join(map(repr, NAMED))}, a class of torch.optim, or a function"
+            raise InvalidInput(expected, got=repr(optimizer), where="optimizer", hint="optimizer=torch.optim.AdamW")
         made: Any = NAMED[optimizer]
     elif inspect.isclass(optimizer) and issubclass(optimizer, optim.Optimizer):
         made = optimizer
@@ -166,20 +161,13 @@ def recipe(optimizer: Any, lr: Any, weight_decay: float = 0.0, scheduler: Any = 
         if weight_decay:
             raise InvalidInput("a weight decay within the function", got=weight_decay, where="weight_decay")
         if lr is not None and rate is None:
-            raise InvalidInput(
-                "the learning rate within the function that makes the optimizer, or a function of the step",
-                got=lr,
-                where="lr",
-                hint=f"optimizer=lambda params: torch.optim.SGD(params, lr={lr:g}, momentum=0.9)",
-            )
+            expected = "the learning rate within the function that makes the optimizer, or a function of the step"
+            raise InvalidInput(expected, got=lr, where="lr", hint=_AN_OPTIMIZER.replace("0.1", f"{lr:g}"))
         made, options = optimizer, {}
     else:
-        raise InvalidInput(
-            "an optimizer: a name, a class of torch.optim, or a function of parameters",
-            got=f"a {type(cast('object', optimizer)).__name__}",
-            where="optimizer",
-            hint=_AN_OPTIMIZER,
-        )
+        expected = "an optimizer: a name, a class of torch.optim, or a function of parameters"
+        got = f"a {type(cast('object', optimizer)).__name__}"
+        raise InvalidInput(expected, got=got, where="optimizer", hint=_AN_OPTIMIZER)
     return Recipe(partial(_made, made, options), rate, scheduler)
 
 
@@ -203,9 +191,8 @@ def _scheduler(make: Scheduler, optimizer: optim.Optimizer) -> Any:
     expected = "a function that makes a scheduler of an optimizer"
     found = _tried(lambda: make(optimizer), expected, "scheduler", _A_SCHEDULER)
     if isinstance(found, optim.lr_scheduler.ReduceLROnPlateau) or not hasattr(found, "step"):
-        raise InvalidInput(
-            "a scheduler that is stepped without a score", got=f"a {type(found).__name__}", where="scheduler"
-        )
+        got = f"a {type(found).__name__}"
+        raise InvalidInput("a scheduler that is stepped without a score", got=got, where="scheduler")
     return found
 
 
@@ -225,12 +212,9 @@ class Objective:
 
     def __init__(self, train: Labelled, held: Labelled | None, loss: Loss, pick: Pick) -> None:
         if isinstance(loss, str) and loss not in ("cross-entropy", "squared"):
-            raise InvalidInput(
-                "a loss 'cross-entropy', 'squared', or a function of logits and labels",
-                got=loss,
-                where="loss",
-                hint="loss=torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
-            )
+            expected = "a loss 'cross-entropy', 'squared', or a function of logits and labels"
+            hint = "loss=torch.nn.CrossEntropyLoss(label_smoothing=0.1)"
+            raise InvalidInput(expected, got=loss, where="loss", hint=hint)
         self.train, self.held, self.loss_of = train, held, loss
         self.most = train.n
         self._call = LogitCaller(pick)
@@ -242,12 +226,9 @@ class Objective:
         """Logits (points, classes), of one logit as (0, z); and the output as it was, for a loss of the user's."""
         raw, rows = self._call.rows(model, batch)
         if len(rows) != batch.size:
-            raise InvalidInput(
-                "one guess per point, to train",
-                got=f"logits of shape {tuple(raw.shape)}, a guess at every position",
-                where="the model's output",
-                hint="logits=lambda output: output[:, 0] picks one",
-            )
+            got = f"logits of shape {tuple(raw.shape)}, a guess at every position"
+            hint = "logits=lambda output: output[:, 0] picks one"
+            raise InvalidInput("one guess per point, to train", got=got, where="the model's output", hint=hint)
         if rows.ndim == 1:
             self.single = tuple(raw.shape[1:])
         return by_class(rows), raw
@@ -381,7 +362,7 @@ class SingleMember:
         found: list[tuple[Logits, Logits | None]] = []
         self._tried(lambda: found.append(self._objective.look(self.model)))
         self.model.train()
-        return found or [(self._nothing(), None)]
+        return found or [(np.full((self._objective.train.n, 2), math.nan, np.float32), None)]
 
     def gradient(self) -> None:
         """Compute the gradient of the loss on the next mini-batch, in training mode."""
@@ -409,6 +390,3 @@ class SingleMember:
             if all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
                 raise
             self._lost = True
-
-    def _nothing(self) -> Logits:
-        return np.full((self._objective.train.n, 2), math.nan, np.float32)

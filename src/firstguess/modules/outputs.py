@@ -20,6 +20,7 @@ from firstguess.modules.call_model import Caller, leaves, mask_of
 
 Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid", "probability"]  # the last: of whatever
 Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"
+_OUTPUT, _PICK = "the model's output", "logits=lambda output: … to pick them"
 
 
 def find_logits(output: Any, pick: Pick) -> torch.Tensor:
@@ -40,22 +41,13 @@ def find_logits(output: Any, pick: Pick) -> torch.Tensor:
         if len(floats) == 1 and not hasattr(output, "last_hidden_state"):
             return named[floats[0]]
         names = list(named)
-        raise InvalidInput(
-            "logits in the model's output",
-            got=f"{names}",
-            where="the model's output",
-            hint=f"logits={names[0]!r}, or a model with a classification head" if names else "a model with a head",
-        )
+        hint = f"logits={names[0]!r}, or a model with a classification head" if names else "a model with a head"
+        raise InvalidInput("logits in the model's output", got=f"{names}", where=_OUTPUT, hint=hint)
     if hasattr(output, "logits"):
         return _tensor(output.logits, None)
     if isinstance(output, (tuple, list)) and output:
         return find_logits(cast("Sequence[Any]", output)[0], None)
-    raise InvalidInput(
-        "a model that returns logits",
-        got=f"a {type(output).__name__}",
-        where="the model's output",
-        hint="logits=lambda output: … to pick them",
-    )
+    raise InvalidInput("a model that returns logits", got=f"a {type(output).__name__}", where=_OUTPUT, hint=_PICK)
 
 
 def is_float(value: object) -> bool:
@@ -71,17 +63,15 @@ def _picked(output: Any, pick: str | int | Callable[[Any], torch.Tensor]) -> Any
         return output[pick]
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         names = list(output) if isinstance(output, Mapping) else f"a {type(output).__name__}"
-        raise InvalidInput(
-            f"an output that logits={pick!r} picks from", got=f"{names}", where="the model's output"
-        ) from error
+        raise InvalidInput(f"an output that logits={pick!r} picks from", got=f"{names}", where=_OUTPUT) from error
 
 
 def _tensor(value: Any, pick: Pick) -> torch.Tensor:
     if is_float(value):
         return value
     got = f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
-    hint = "logits=lambda output: … to pick them" if pick is None else "another logits="
-    raise InvalidInput("logits as a float tensor", got=got, where="the model's output", hint=hint)
+    hint = _PICK if pick is None else "another logits="
+    raise InvalidInput("logits as a float tensor", got=got, where=_OUTPUT, hint=hint)
 
 
 def as_rows(logits: torch.Tensor, batch: Batch, pick: Pick) -> torch.Tensor:
@@ -94,35 +84,24 @@ def as_rows(logits: torch.Tensor, batch: Batch, pick: Pick) -> torch.Tensor:
     """
     shape = tuple(logits.shape)
     if not shape or shape[0] != batch.size:
-        tokens = len(shape) > 2 and batch.size in shape
-        raise InvalidInput(
-            f"logits of {batch.size} points along their first axis",
-            got=f"shape {shape}",
-            where="the model's output",
-            hint="logits=lambda output: output.transpose(0, 1) for a model that puts tokens first"
-            if tokens
-            else "x[None] for one point, torch.stack(x) for a list of them: the data seem to have no batch axis",
-        )
+        hint = "x[None] for one point, torch.stack(x) for a list of them: the data seem to have no batch axis"
+        if len(shape) > 2 and batch.size in shape:
+            hint = "logits=lambda output: output.transpose(0, 1) for a model that puts tokens first"
+        expected = f"logits of {batch.size} points along their first axis"
+        raise InvalidInput(expected, got=f"shape {shape}", where=_OUTPUT, hint=hint)
     axis = None if callable(pick) else _axis_by_labels(shape, batch.labels)
     if logits.ndim > 3 and not callable(pick) and axis is None:
-        raise InvalidInput(
-            "logits (points, classes) or (points, tokens, classes)",
-            got=f"shape {shape}",
-            where="the model's output",
-            hint="for a class at every position: logits=lambda output: output.movedim(1, -1)",
-        )
+        hint = "for a class at every position: logits=lambda output: output.movedim(1, -1)"
+        expected = "logits (points, classes) or (points, tokens, classes)"
+        raise InvalidInput(expected, got=f"shape {shape}", where=_OUTPUT, hint=hint)
     if axis == 1:
         logits = logits.movedim(1, -1)
     mask = mask_of(batch)
     if logits.ndim >= 3 and mask is not None and mask.shape == logits.shape[:2]:
         logits = logits[mask.to(logits.device)]
         if not len(logits):
-            raise InvalidInput(
-                "a mask that keeps some tokens",
-                got="an attention_mask that hides every token of a batch",
-                where="the data",
-                hint="1 for tokens that count, 0 for padding",
-            )
+            got, hint = "an attention_mask that hides every token of a batch", "1 for tokens that count, 0 for padding"
+            raise InvalidInput("a mask that keeps some tokens", got=got, where="the data", hint=hint)
     if logits.ndim == 1 or logits.shape[-1] == 1:
         return logits.reshape(-1)
     return logits.reshape(-1, logits.shape[-1])
@@ -184,13 +163,10 @@ def check_classes_known(raw: torch.Tensor, batch: Batch, pick: Pick, head: torch
     if any(leaf.shape[1] == shape[1] != shape[2] for leaf in tokens):
         return
     output = "output" if pick is None else f"output[{pick!r}]"
-    raise InvalidInput(
-        "logits (points, classes), or something that tells which axis is the classes",
-        got=f"shape {shape}",
-        where="the model's output",
-        hint=f"labels with a class at every position, logits=lambda output: {output}.movedim(1, -1) for classes on "
-        f"axis 1, as CrossEntropyLoss has them, or logits=lambda output: {output} for the last axis",
-    )
+    hint = f"labels with a class at every position, logits=lambda output: {output}.movedim(1, -1) for classes on "
+    hint += f"axis 1, as CrossEntropyLoss has them, or logits=lambda output: {output} for the last axis"
+    expected = "logits (points, classes), or something that tells which axis is the classes"
+    raise InvalidInput(expected, got=f"shape {shape}", where=_OUTPUT, hint=hint)
 
 
 def contrasts(rows: torch.Tensor) -> torch.Tensor:
@@ -238,12 +214,10 @@ def ending_of(rows: torch.Tensor, before: torch.Tensor | None, told: Callable[[]
     if known is None and before is not None and torch.equal(rows, before):
         return ""  # as the head returned them; a clamp that changes nothing here is known by its operation
     if known is None and not callable(pick):
-        raise InvalidInput(
-            "one output that is a logit, or a probability by its last operations",
-            got="numbers between 0 and 1 on all points, which could be either",
-            where="the model's output",
-            hint="logits=torch.logit for probabilities, logits=lambda output: output for logits, decided at 0",
-        )
+        expected = "one output that is a logit, or a probability by its last operations"
+        got = "numbers between 0 and 1 on all points, which could be either"
+        hint = "logits=torch.logit for probabilities, logits=lambda output: output for logits, decided at 0"
+        raise InvalidInput(expected, got=got, where=_OUTPUT, hint=hint)
     return "probability" if known else ""
 
 

@@ -81,12 +81,9 @@ class LogitRows:
         """γ of this one network, center and spread free of the bias of finite data: theory.md (38)."""
         found = LayerMoments.of_logits(self.rows).gamma()
         if not math.isfinite(found):
-            raise InvalidInput(
-                "logits that differ from point to point",
-                got="the same ones for all of them, as a head of zeros gives",
-                where="the model's output",
-                hint="fg.explain_guess(model, data) says why",
-            )
+            got = "the same ones for all of them, as a head of zeros gives"
+            hint = "fg.explain_guess(model, data) says why"
+            raise InvalidInput("logits that differ from point to point", got=got, where="the model's output", hint=hint)
         return found
 
     def largest(self) -> float:
@@ -114,9 +111,8 @@ def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, 
                 labels.append(batch.labels.reshape(-1).cpu())
     rows = torch.cat(parts)
     if not bool(torch.isfinite(rows).all()):
-        raise InvalidInput(
-            "finite logits", got="NaN or Inf", where="the model's output", hint="fg.explain_guess(model, data)"
-        )
+        hint = "fg.explain_guess(model, data)"
+        raise InvalidInput("finite logits", got="NaN or Inf", where="the model's output", hint=hint)
     return LogitRows(rows, head, torch.cat(labels) if known and labels else None)
 
 
@@ -143,9 +139,7 @@ def _gives(out: torch.Tensor, raw: torch.Tensor) -> bool:
     if not out.is_floating_point():
         return False
     near = _CLOSE * float(raw.abs().max())
-    if (
-        out.ndim == 3 and raw.ndim == 2 and (out.shape[0], out.shape[2]) == raw.shape
-    ):  # one of its tokens, or all of them
+    if out.ndim == 3 and raw.ndim == 2 and (out.shape[0], out.shape[2]) == raw.shape:  # one of its tokens, or all
         apart = (out.float() - raw.float()[:, None]).abs().amax(2).amin(1)
         mean = (out.float().mean(1) - raw.float()).abs().amax(1)
         return bool(torch.minimum(apart, mean).amax() <= near)
@@ -164,19 +158,12 @@ def needed(logits: LogitRows, where: str) -> Head:
     """The head, or why there is none to move."""
     head = logits.head
     if head is None:
-        raise NotCovered(
-            "a model whose logits are the output of a layer or norm with one bias per class",
-            got="none: logits are made by something else",
-            where=where,
-            hint="end the model in nn.Linear(features, classes)",
-        )
+        got, hint = "none: logits are made by something else", "end the model in nn.Linear(features, classes)"
+        expected = "a model whose logits are the output of a layer or norm with one bias per class"
+        raise NotCovered(expected, got=got, where=where, hint=hint)
     if head.tied:
-        raise NotCovered(
-            "a head with weights of its own",
-            got=f"{head.path}: {OWN_INPUT.format(tied=head.tied)}",
-            where=where,
-            hint="untie them (tie_word_embeddings=False)",
-        )
+        got, hint = f"{head.path}: {OWN_INPUT.format(tied=head.tied)}", "untie them (tie_word_embeddings=False)"
+        raise NotCovered("a head with weights of its own", got=got, where=where, hint=hint)
     return head
 
 
@@ -211,14 +198,9 @@ class Repaired(Record, Shown):
     def __str__(self) -> str:
         keys = [f"changed: {', '.join(self.changed)}"] if self.changed else []
         keys += [f"added to the state dict: {', '.join(self.added)}"] if self.added else []
-        (g0, g1), (m0, m1) = self.gamma, self.largest
-        return "\n".join(
-            [
-                f"γ {g0:.3g} → {rounded_off(g1):.3g}, largest class {' → '.join(percents(m0, m1))} of the guesses",
-                *keys,
-                *self.notes,
-            ]
-        )
+        (g0, g1), largest = self.gamma, " → ".join(percents(*self.largest))
+        first = f"γ {g0:.3g} → {rounded_off(g1):.3g}, largest class {largest} of the guesses"
+        return "\n".join([first, *keys, *self.notes])
 
 
 @known_options
@@ -263,9 +245,8 @@ def repair(
     checks.within(gamma, "a γ of at least 0", "repair(gamma)", "gamma=0.2", closed=True)
     checks.choice(how, ("head", "layers"), "repair(how)", "how")
     whole = load(data) if isinstance(data, str) else data
-    batches = fed(
-        model, collect(whole, count(points, 2, "number of points", "repair(points)", "points=512"), seed=seed), forward
-    )
+    points = count(points, 2, "number of points", "repair(points)", "points=512")
+    batches = fed(model, collect(whole, points, seed=seed), forward)
     if not force:
         refuse_trained(model, "repair", lambda: how == "head" and has_fresh_head(model, batches, logits, mode, seed))
     fixed = model if in_place else needed_copy(model, "repair")
@@ -273,9 +254,8 @@ def repair(
     before, after, part, moved, notes = _moved(fixed, batches, logits, how=how, gamma=gamma, mode=mode)
     if moved:
         now = fixed.state_dict()
-        was = {key: biases.get(key, torch.zeros_like(now[key])) for key in moved} | (repair_of(fixed) or {}).get(
-            "was", {}
-        )
+        was = {key: biases.get(key, torch.zeros_like(now[key])) for key in moved}
+        was |= (repair_of(fixed) or {}).get("was", {})
         known = {"how": how, "gamma": gamma, "mode": mode, "was": was, "now": {key: now[key].clone() for key in was}}
         setattr(unwrapped(fixed), REPAIR, known)
     added, changed = (tuple(key for key in moved if (key in biases) is known) for known in (False, True))
@@ -331,11 +311,8 @@ def has_fresh_head(model: nn.Module, batches: Sequence[Batch], pick: Pick, mode:
 def _centred_layers(model: nn.Module) -> list[tuple[str, nn.Module, torch.Tensor]]:
     """(path, module, bias) of every layer with weights and biases."""
     kinds = (nn.Linear, *CONVOLUTIONS)
-    return [
-        (name, module, module.bias)
-        for name, module in model.named_modules()
-        if (isinstance(module, kinds) or is_hugging_face_conv1d(module)) and isinstance(module.bias, torch.Tensor)
-    ]
+    layers = [(name, m) for name, m in model.named_modules() if isinstance(m, kinds) or is_hugging_face_conv1d(m)]
+    return [(name, module, module.bias) for name, module in layers if isinstance(module.bias, torch.Tensor)]
 
 
 def _centre_layers(
@@ -344,12 +321,8 @@ def _centre_layers(
     """Every bias moved by −ρ of its layer's means, one layer after another; ρ by bisection on the measured γ."""
     layers = _centred_layers(model)
     if not layers:
-        raise InvalidInput(
-            "layers with biases",
-            got="none",
-            where='repair(how="layers")',
-            hint='how="head", or bias=True in the layers',
-        )
+        hint = 'how="head", or bias=True in the layers'
+        raise InvalidInput("layers with biases", got="none", where='repair(how="layers")', hint=hint)
     first = [bias.detach().clone() for _, _, bias in layers]
 
     def centre(part: float) -> float:
@@ -398,12 +371,8 @@ def _mean_output(
 def check_instance(model: object, where: str) -> None:
     """Raise for what is no model that could be changed."""
     if not isinstance(model, nn.Module):
-        raise InvalidInput(
-            "a model, an instance of nn.Module",
-            got=type(model).__name__,
-            where=f"{where}(model)",
-            hint=f"fg.{where}(model, data): the model comes first",
-        )
+        got, hint = type(model).__name__, f"fg.{where}(model, data): the model comes first"
+        raise InvalidInput("a model, an instance of nn.Module", got=got, where=f"{where}(model)", hint=hint)
 
 
 def needed_copy(model: nn.Module, where: str) -> nn.Module:
@@ -418,9 +387,8 @@ def refuse_trained(model: nn.Module, where: str, allowed: Callable[[], bool]) ->
     """Raise where a weight looks trained: its bias is then no accident of the draw; unless this is `allowed`."""
     for name, value in unwrapped(model).named_parameters():
         if score(value) > TRAINED and not allowed():
-            raise InvalidInput(
-                "an untrained model", got=f"{name} looks trained", where=where, hint="force=True if you mean it"
-            )
+            hint = "force=True if you mean it"
+            raise InvalidInput("an untrained model", got=f"{name} looks trained", where=where, hint=hint)
 
 
 def save_weights(model: nn.Module, path: str | Path) -> Path:
@@ -429,9 +397,8 @@ def save_weights(model: nn.Module, path: str | Path) -> Path:
         from safetensors import SafetensorError
         from safetensors.torch import save_model
     except ImportError as error:
-        raise FirstguessError(
-            "the package safetensors", got="not installed", hint="pip install 'firstguess[repair]'"
-        ) from error
+        hint = "pip install 'firstguess[repair]'"
+        raise FirstguessError("the package safetensors", got="not installed", hint=hint) from error
 
     def whole(half: Path) -> None:
         half.touch()

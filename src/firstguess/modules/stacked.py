@@ -18,15 +18,8 @@ from firstguess.base.text import brief as short_time
 from firstguess.data import Batch
 from firstguess.modules.call_model import Caller, mask_of
 from firstguess.modules.guard import restored
-from firstguess.modules.hooks.accumulators import (
-    BatchSums,
-    LayerRecorder,
-    Record,
-    doubles,
-    masked_sums,
-    matrix,
-    plain_sums,
-)
+from firstguess.modules.hooks import accumulators
+from firstguess.modules.hooks.accumulators import BatchSums, LayerRecorder, Record
 from firstguess.modules.hooks.session import Hooks
 from firstguess.modules.members.initializers import RUNNING_NORMS
 from firstguess.modules.members.sources import Source
@@ -128,20 +121,19 @@ def run_stacked(
         with source.member(seed):
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 state.setdefault(name, []).append(tensor.detach().clone())
-    # Buffers that a forward writes, or that differ between members; index tables and masks are shared.
-    shared = {name for name, _ in model.named_buffers()} - _running(model)
-    stacked = {
-        name: torch.stack(tensors)
-        for name, tensors in state.items()
-        if name not in shared or not all(torch.equal(tensor, tensors[0]) for tensor in tensors[1:])
-    }
-    del state
+    # Of buffers: running statistics, which a forward writes, or what differs; index tables and masks are shared.
+    norms = (m for m in model.modules() if isinstance(m, RUNNING_NORMS))
+    running = {id(buffer) for norm in norms for buffer in norm.buffers(recurse=False)}
+    shared = {name for name, buffer in model.named_buffers() if id(buffer) not in running}
+    own = {n: x for n, x in state.items() if n not in shared or not all(torch.equal(one, x[0]) for one in x[1:])}
+    stacked = {name: torch.stack(tensors) for name, tensors in own.items()}
+    del state, own
     with restored(model, parameters=False):  # what a module keeps of a vmapped call is of no use after it
         for batch in batches:
             rows, scores, found, powers, masked = _forward(model, stacked, batch, call, logits, recorders[0])
             tokens = own_tokens(batch, rows[0])
-            layers = {name: doubles(*sums) for name, sums in found.items()}
-            shapes = {name: doubles(sums)[0] for name, sums in powers.items()}
+            layers = {name: accumulators.doubles(*sums) for name, sums in found.items()}
+            shapes = {name: accumulators.doubles(sums)[0] for name, sums in powers.items()}
             for k, (recorder, tally) in enumerate(zip(recorders, tallies, strict=True)):
                 tally.add(rows[k], tokens)
                 for name, (ref, first, second, count) in layers.items():
@@ -180,11 +172,11 @@ def _forward(
             powers[name] = sums
         x, keep = recorder.unpadded(x, mask)
         if keep is not None:
-            found[name] = masked_sums(x, keep)
+            found[name] = accumulators.masked_sums(x, keep)
             masked.add(name)
             return
-        points = matrix(x, spec.channel, recorder.node)
-        found[name] = (*plain_sums(points), torch.tensor([float(len(points))]))
+        points = accumulators.matrix(x, spec.channel, recorder.node)
+        found[name] = (*accumulators.plain_sums(points), torch.tensor([float(len(points))]))
 
     def one(
         tensors: dict[str, torch.Tensor],
@@ -208,24 +200,11 @@ def places(model: nn.Module) -> list[tuple[str, str]]:
     module's tensors once for every name, after which it restores the wrong ones.
     """
     first = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    return [
-        (f"{path}.{name}" if path else name, first[id(tensor)])
-        for path, module in model.named_modules()
-        for name, tensor in (
-            *module.named_parameters(recurse=False, remove_duplicate=False),
-            *module.named_buffers(recurse=False, remove_duplicate=False),
-        )
-    ]
-
-
-def _running(model: nn.Module) -> set[str]:
-    """Names of running statistics, which a forward in training mode updates."""
-    return {
-        f"{path}.{name}" if path else name
-        for path, module in model.named_modules()
-        if isinstance(module, RUNNING_NORMS)
-        for name, _ in module.named_buffers(recurse=False)
-    }
+    found: list[tuple[str, str]] = []
+    for path, module in model.named_modules():
+        own = (*module.named_parameters("", False, False), *module.named_buffers("", False, False))
+        found += [(f"{path}.{name}" if path else name, first[id(tensor)]) for name, tensor in own]
+    return found
 
 
 class Functional(nn.Module):

@@ -101,12 +101,9 @@ def train(
         from firstguess.ensemble.training_engine import train_description
 
         if scheduler is not None:
-            raise NotCovered(
-                "a learning rate that is a function of the step, for a description",
-                got="scheduler=",
-                where="train(scheduler)",
-                hint="lr=lambda step: 1e-3 * 0.99**step",
-            )
+            expected = "a learning rate that is a function of the step, for a description"
+            hint = "lr=lambda step: 1e-3 * 0.99**step"
+            raise NotCovered(expected, got="scheduler=", where="train(scheduler)", hint=hint)
         for name in known:
             raise InvalidInput("an option of train for a description", got=f"{name}=", where="train")
         return train_description(what, data, test, width=width, **options)
@@ -154,19 +151,9 @@ def train_module(
     if threads is not None:
         threads = checks.count(threads, 1, "number of threads", "train(threads)", "threads=2")
     made = recipe(optimizer, None if own and lr == LR else lr, how.decay, scheduler)
-    make = partial(
-        ModuleTrainer,
-        what,
-        train,
-        held,
-        seed=how.seed,
-        recipe=made,
-        batch=how.batch,
-        loss=how.loss,
-        threads=threads,
-        inits=checks.count(inits, 1, "number of initializations", "train(inits)", "inits=50"),
-        **more,
-    )
+    inits = checks.count(inits, 1, "number of initializations", "train(inits)", "inits=50")
+    more |= {"seed": how.seed, "batch": how.batch, "loss": how.loss, "threads": threads, "inits": inits}
+    make = partial(ModuleTrainer, what, train, held, recipe=made, **more)
     asked = more.get("strategy")
     trainer = make() if store is None or asked else make(strategy="loop")
     if classes is not None and classes != trainer.classes:
@@ -180,9 +167,8 @@ def train_module(
         trainer = trainer if asked else _as_before(kept, make)
     known = {} if isinstance(optimizer, str) else {"optimizer": trainer.optimizer}
     origin = how.provenance(rates[0], model=trainer.model, **known)
-    return follow(
-        trainer, task, what=trainer.model, inits=inits, start=start, provenance=origin, store=kept, progress=progress
-    )
+    said: dict[str, Any] = {"what": trainer.model, "inits": inits, "start": start, "progress": progress}
+    return follow(trainer, task, provenance=origin, store=kept, **said)
 
 
 def _dependencies(
@@ -194,16 +180,8 @@ def _dependencies(
         if points is not None:
             arrays |= {f"{where} {key}": leaf.numpy() for key, leaf in tensors(points.batch.inputs).items()}
             arrays[f"{where} labels"] = points.classes()
-    arrays |= trainer.fingerprint()
-    return {
-        "model": trainer.model,
-        "optimizer": trainer.settings(),
-        "batch": how.batch,
-        "loss": how.recorded["loss"],
-        "seed": how.seed,
-        "torch": torch.__version__,
-        **arrays,
-    }
+    found = {"model": trainer.model, "optimizer": trainer.settings(), "batch": how.batch, "seed": how.seed}
+    return {**found, "loss": how.recorded["loss"], "torch": torch.__version__, **arrays, **trainer.fingerprint()}
 
 
 def _as_before(kept: MemberStore, make: Callable[..., ModuleTrainer]) -> ModuleTrainer:

@@ -25,20 +25,12 @@ from firstguess.data.streams import IsolatedRandomness, generator_states
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_engine import gradient_norms
 from firstguess.ensemble.training_loop import Observe
+from firstguess.modules import optimizers
 from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
 from firstguess.modules.guard import differentiable, own_copy, restored
 from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.members.sources import source_of
-from firstguess.modules.optimizers import (
-    Logits,
-    Loss,
-    MemberTrainer,
-    Objective,
-    Recipe,
-    SingleMember,
-    as_array,
-    run_steps,
-)
+from firstguess.modules.optimizers import Logits, Loss, MemberTrainer, Objective, Recipe
 from firstguess.modules.outputs import Pick, is_probability
 from firstguess.modules.stacked import Functional, Strategy, brief, places
 
@@ -105,7 +97,7 @@ class StackedMembers:
     def _logits(self, points: Labelled) -> list[Logits]:
         with torch.no_grad():
             found = [self._each(points, rows, rows.stop - rows.start)[1] for rows in self._objective.chunks(points)]
-        return [as_array(own) for own in torch.cat(found, 1)]
+        return [optimizers.as_array(own) for own in torch.cat(found, 1)]
 
     def _each(self, points: Labelled, rows: torch.Tensor | slice, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Every member's loss and logits on its own `rows`, or on those that all share."""
@@ -226,18 +218,18 @@ class ModuleTrainer:
                 raise InvalidInput("a model with something to train", got="no parameter that requires a gradient")
             norms = any(isinstance(module, BATCH_NORMS) for module in model.modules())
             if norms and 1 in (size, train.n % size):
-                raise InvalidInput(
-                    "mini-batches of two points or more, for a BatchNorm",
-                    got=f"one of 1 point ({train.n} points in batches of {size})",
-                    where="batch",
-                    hint=f"batch={size + 1}",
-                )
+                expected = "mini-batches of two points or more, for a BatchNorm"
+                got = f"one of 1 point ({train.n} points in batches of {size})"
+                raise InvalidInput(expected, got=got, where="batch", hint=f"batch={size + 1}")
             with restored(model, parameters=False), torch.no_grad():
                 few = train.rows(slice(0, size), size)[0]
                 rows, _ = self._objective.rows(model, few)
                 self.classes = rows.shape[1]
                 self._check_outputs(rows, lambda: self._objective.rows(model, few)[1])
-            self._check_labels()
+            for points, where in ((train, "data"), (self._objective.held, "test")):
+                if points is not None and (top := int(points.labels.max())) >= self.classes:
+                    expected = f"labels 0…{self.classes - 1}, one for each class of the model"
+                    raise InvalidInput(expected, got=top, where=where)
             before = {name: buffer.clone() for name, buffer in model.named_buffers()}
             dice = generator_states()
             saved = _Saved({parameter.data_ptr() for parameter in model.parameters()})
@@ -246,7 +238,8 @@ class ModuleTrainer:
                 value, _ = self._objective.loss(model, *train.rows(slice(0, size), size))
             if value.ndim or not value.requires_grad:
                 raise InvalidInput("a loss that is one number with a gradient", got=f"shape {tuple(value.shape)}")
-            self._noisy = not _same_dice(dice, generator_states())
+            (_, t), (_, r), (_, n), (_, u), (_, s), (_, m) = *dice[:3], *generator_states()[:3]
+            self._noisy = not (torch.equal(t, u) and r == s and n[2] == m[2] and np.array_equal(n[1], m[1]))
             self._writes = any(not torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
             state = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
             own = max(saved.bytes / size, 1.0)  # of one point
@@ -255,15 +248,6 @@ class ModuleTrainer:
             self._norms = norms
             self._device = next(model.parameters()).device
             self.model = f"{type(model).__module__}.{type(model).__qualname__}"
-
-    def _check_labels(self) -> None:
-        for points, where in ((self._objective.train, "data"), (self._objective.held, "test")):
-            if points is not None and int(points.labels.max()) >= self.classes:
-                raise InvalidInput(
-                    f"labels 0…{self.classes - 1}, one for each class of the model",
-                    got=int(points.labels.max()),
-                    where=where,
-                )
 
     def _check_outputs(self, rows: torch.Tensor, forward: Callable[[], torch.Tensor]) -> None:
         """Probabilities are no logits: their cross-entropy is another loss, and one of them is decided at ½."""
@@ -275,12 +259,10 @@ class ModuleTrainer:
             sums = torch.allclose(rows.sum(1), torch.ones(len(rows)).to(rows), atol=1e-5)
             found = inside and sums and isinstance(self._objective.loss_of, str)
         if found:
-            raise InvalidInput(
-                "logits, to train with cross-entropy or to count guesses",
-                got="probabilities: outputs between 0 and 1" + ("" if one else " that sum to 1"),
-                where="the model's output",
-                hint="a model without its last softmax or sigmoid",
-            )
+            expected = "logits, to train with cross-entropy or to count guesses"
+            hint = "a model without its last softmax or sigmoid"
+            got = "probabilities: outputs between 0 and 1" + ("" if one else " that sum to 1")
+            raise InvalidInput(expected, got=got, where="the model's output", hint=hint)
 
     def _threads(self, asked: int | None) -> int:
         alone = "dropout, or something else that is random" if self._noisy else ""
@@ -309,14 +291,11 @@ class ModuleTrainer:
                 why = brief(error)
             else:
                 if strategy == "vmap" or several < _GAIN * alone[0]:
-                    self._notes.append(
-                        f"members trained {size} at once by vmap: {short_time(several)} per step and member "
-                        f"(one by one: {short_time(alone[0])})"
-                    )
+                    each = f"{short_time(several)} per step and member (one by one: {short_time(alone[0])})"
+                    self._notes.append(f"members trained {size} at once by vmap: {each}")
                     return size
-                self._notes.append(
-                    f"members trained one by one: {short_time(alone[0])} per step (by vmap: {short_time(several)})"
-                )
+                each = f"{short_time(alone[0])} per step (by vmap: {short_time(several)})"
+                self._notes.append(f"members trained one by one: {each}")
                 return 1
         if strategy == "vmap":
             raise InvalidInput("a model that vmap can train", got=why, where="strategy", hint="strategy='loop'")
@@ -338,7 +317,7 @@ class ModuleTrainer:
 
     def _time_loop(self) -> tuple[float, dict[str, torch.Tensor]]:
         with self._member(0) as model:
-            one = SingleMember(model, self._objective, self._recipe, self._rows(0))
+            one = optimizers.SingleMember(model, self._objective, self._recipe, self._rows(0))
             model.train()
             spent = [_timed(one) for _ in range(_TRIED + 1)]
             return min(spent[1:]), {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -417,12 +396,14 @@ class ModuleTrainer:
         """Train these, and show what there is at every look."""
         with differentiable(), self._one_core():
             if len(members) > 1 and self.group > 1:
-                run_steps(self._stack(members), looks, lambda k, *found: observe(members[k], *found), stopped)
+                optimizers.run_steps(
+                    self._stack(members), looks, lambda k, *found: observe(members[k], *found), stopped
+                )
                 return
             for member in members:
                 with self._member(member) as model, self._noise(member):
-                    single = SingleMember(model, self._objective, self._recipe, self._rows(member))
-                    run_steps(single, looks, lambda _, *found, own=member: observe(own, *found), stopped)
+                    single = optimizers.SingleMember(model, self._objective, self._recipe, self._rows(member))
+                    optimizers.run_steps(single, looks, lambda _, *found, own=member: observe(own, *found), stopped)
 
 
 class _Saved:
@@ -443,8 +424,3 @@ def _timed(member: MemberTrainer) -> float:
     member.gradient()
     member.step()
     return time.perf_counter() - began
-
-
-def _same_dice(one: list[Any], other: list[Any]) -> bool:
-    (_, t), (_, r), (_, n), (_, u), (_, s), (_, m) = *one[:3], *other[:3]
-    return bool(torch.equal(t, u)) and r == s and n[2] == m[2] and bool(np.array_equal(n[1], m[1]))

@@ -46,19 +46,16 @@ def watch_chart(watched: WatchedTraining, *, title: str | None = None, subtitle:
 
 def _entries(w: WatchedTraining, labelled: bool) -> list[Entry]:
     when = "start" if w.start_known else "first look"
-    found = [Entry(f"{_short(w.name(w.favourite))}, most guessed at the {when}", _FAVOURED)]
+    favourite = theme.shortened(w.name(w.favourite), 24)
+    found = [Entry(f"{favourite}, most guessed at the {when}", _FAVOURED)]
     if w.classes == 2:
-        found.append(Entry(_short(w.name(1 - w.favourite)), _REST, dash=[6, 4]))
+        found.append(Entry(theme.shortened(w.name(1 - w.favourite), 24), _REST, dash=[6, 4]))
     else:
         found += [Entry("each other class", _OTHERS)] if w.classes <= _MOST else []
         found += [Entry("others together", _REST, dash=[6, 4])] if labelled else []
     found.append(Entry("largest", _LARGEST))
     found += [Entry("predicted", _PREDICTED, dash=[2, 3])] if w.predicted is not None else []
     return found + ([Entry("evaluated too early", theme.INK, shape="diamond")] if w.early else [])
-
-
-def _short(name: str) -> str:
-    return theme.shortened(name, 24)
 
 
 def _y() -> alt.Y:
@@ -68,9 +65,8 @@ def _y() -> alt.Y:
 def _line(
     steps: NDArray[np.int64], values: Array, name: str, x: alt.X, y: alt.Y, *, form: str = ".1%", **mark: Any
 ) -> list[alt.Chart]:
-    rows = [
-        {"step": int(s), "value": float(v), "of": name} for s, v in zip(steps, values, strict=True) if np.isfinite(v)
-    ]
+    known = [(int(s), float(v)) for s, v in zip(steps, values, strict=True) if np.isfinite(v)]
+    rows = [{"step": s, "value": v, "of": name} for s, v in known]
     if not rows:
         return []
     tooltip = theme.tooltip("of", "step", f"value|value|{form}")
@@ -115,20 +111,13 @@ def _each(w: WatchedTraining, values: Array, x: alt.X, y: alt.Y) -> list[alt.Cha
     look: dict[str, Any] = {"color": _OTHERS, "strokeWidth": 1.3}
     if w.classes == 2:
         look = {"color": _REST, "strokeWidth": 3, "strokeDash": [6, 4]}
-    return [
-        layer
-        for c in range(w.classes)
-        if c != w.favourite
-        for layer in _line(w.steps, values[:, c], w.name(c), x, y, **look)
-    ]
+    others = [c for c in range(w.classes) if c != w.favourite]
+    return [layer for c in others for layer in _line(w.steps, values[:, c], w.name(c), x, y, **look)]
 
 
 def _band(curve: Curve, x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    rows = [
-        {"step": int(s), "low": float(a), "high": float(b)}
-        for s, a, b in zip(curve.steps, curve.low, curve.high, strict=True)
-        if np.isfinite(a)
-    ]
+    known = zip(curve.steps, curve.low, curve.high, strict=True)
+    rows = [{"step": int(s), "low": float(a), "high": float(b)} for s, a, b in known if np.isfinite(a)]
     area = alt.Chart(theme.data(rows)).mark_area(color=_PREDICTED, opacity=0.16, clip=True)
     line = _line(curve.steps, curve.mean, "predicted", x, y, color=_PREDICTED, strokeWidth=3, strokeDash=[2, 3])
     return [area.encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q"), *line]
@@ -149,21 +138,17 @@ def _level(w: WatchedTraining, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     mark = alt.Chart(theme.data([{"step": w.absorbed_at, "value": w.level, "text": said}])).encode(x=x)
     dot: dict[str, Any] = {"filled": True, "size": 90, "opacity": 1, "stroke": "white", "strokeWidth": 1.5}
     found.append(mark.mark_point(color=theme.INK, **dot).encode(y=y))
-    side: dict[str, Any] = {"align": "right", "dx": -7} if _far(w) else {"align": "left", "dx": 7}
+    # A word to the right of a late step would leave the frame.
+    begin, end = float(w.steps[0]), float(w.steps[-1])
+    late = math.log1p(w.absorbed_at) > 0.7 * math.log1p(end)
+    late = w.absorbed_at - begin > 0.7 * (end - begin) if begin > 0 else late
+    side: dict[str, Any] = {"align": "right", "dx": -7} if late else {"align": "left", "dx": 7}
     word = mark.encode(text="text:N", y=alt.value(10))
     return found + theme.halo(word, fontSize=15, fontWeight="bold", color=theme.INK, **side)
 
 
 def _reached(w: WatchedTraining) -> bool:
     return math.isfinite(w.absorbed_at) and w.absorbed_at > 0
-
-
-def _far(w: WatchedTraining) -> bool:
-    """Whether a word to the right of that step would leave the frame."""
-    first, last = float(w.steps[0]), float(w.steps[-1])
-    if first > 0:
-        return w.absorbed_at - first > 0.7 * (last - first)
-    return math.log1p(w.absorbed_at) > 0.7 * math.log1p(last)
 
 
 def _upright(w: WatchedTraining, x: alt.X) -> list[alt.Chart]:

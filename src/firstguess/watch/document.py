@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from firstguess.base import files
-from firstguess.base.text import brief, percent, spaced
+from firstguess.base.text import brief, capital, percent, spaced
 from firstguess.show.charts.theme import number, unbroken
 from firstguess.theory.training.curves import FAVOURED, OTHERS
 from firstguess.watch.evaluation import Look, reached
@@ -36,31 +35,18 @@ def page(w: WatchedTraining) -> str:
     if any(not look.lost for look in w.looks):
         chart = figure("training", watch_chart(w, title=unbroken(_title(w))).to_dict(validate=False))
     badge, tone = _badge(w)
-    context: dict[str, Any] = {
-        "w": w,
-        "model": _model(w),
-        "badge": badge,
-        "tone": tone,
-        "last": f"step {spaced(w.looks[-1].step)}" if w.looks else "no step",
-        "chart": chart,
-        "cards": _cards(w),
-        "points": spaced(w.points),
-        "error": unbroken(f"{100 * math.sqrt(0.25 / max(w.points, 1)):.0f} %"),
-        "level": unbroken(percent(w.level)),
-        "left_of": ("labels" if w.labels is not None else "classes") if np.isfinite(w.left).any() else "",
-        "favourite": w.name(w.favourite),
-        "due": unbroken(percent(w.due)),
-        "early": early(w) if w.early else "",
-        "predicted": _predicted(w),
-        "classes": _classes(w),
-        "start": _first(w),
-        "looks": _looks(w),
-        "looks_title": f"{len(w.looks)} looks"
-        if len(w.looks) <= _ROWS
-        else f"{len(thinned(w.looks, _ROWS))} of {len(w.looks)} looks",
-        "provenance": [*([key, plain(value)] for key, value in w.provenance.items()), ["cost", str(w.full_cost)]],
-    }
-    return rendered("watch.html", f"{_model(w)}: {badge} · firstguess", context)
+    model = str(w.provenance.get("model", "a model")).rsplit(".", 1)[-1]
+    some = "" if len(w.looks) <= _ROWS else f"{len(thinned(w.looks, _ROWS))} of "
+    last = f"step {spaced(w.looks[-1].step)}" if w.looks else "no step"
+    error = unbroken(f"{100 * math.sqrt(0.25 / max(w.points, 1)):.0f} %")
+    of = ("labels" if w.labels is not None else "classes") if np.isfinite(w.left).any() else ""
+    origin = [*([key, plain(value)] for key, value in w.provenance.items()), ["cost", str(w.full_cost)]]
+    context: dict[str, Any] = {"w": w, "model": model, "badge": badge, "tone": tone, "chart": chart, "last": last}
+    context |= {"points": spaced(w.points), "error": error, "level": unbroken(percent(w.level)), "left_of": of}
+    context |= {"favourite": w.name(w.favourite), "due": unbroken(percent(w.due)), "early": early(w) if w.early else ""}
+    context |= {"cards": _cards(w), "predicted": _predicted(w), "classes": _classes(w), "start": _first(w)}
+    context |= {"looks": _looks(w), "looks_title": f"{some}{len(w.looks)} looks", "provenance": origin}
+    return rendered("watch.html", f"{model}: {badge} · firstguess", context)
 
 
 def _badge(w: WatchedTraining) -> tuple[str, str]:
@@ -87,11 +73,7 @@ def _title(w: WatchedTraining) -> str:
         others = w.accuracy[OTHERS].draws[0]
         who = "the others" if w.classes > 2 else w.name(1 - c)
         words += f"; recall of {who} {percent(float(others[a]))} → {percent(float(others[b]))}"
-    return f"{words[:1].upper()}{words[1:]}"
-
-
-def _model(w: WatchedTraining) -> str:
-    return str(w.provenance.get("model", "a model")).rsplit(".", 1)[-1]
+    return capital(words)
 
 
 def _first(w: WatchedTraining) -> str:
@@ -110,7 +92,10 @@ def _cards(w: WatchedTraining) -> list[tuple[str, str, str]]:
         return []
     first, last = fine[0], fine[-1]
     where = f"at {'the ' * w.start_known}{_first(w)}"
-    words = f"{where} and at step {spaced(last.step)}; {_even(w)}"
+    even = f"an even split is {percent(1 / w.classes)}"
+    if w.labels is not None:
+        even = f"of the labels {percent(float(np.bincount(w.labels).max() / len(w.labels)))}"
+    words = f"{where} and at step {spaced(last.step)}; {even}"
     cards = [(f"{percent(first.largest)} → {percent(last.largest)}", "of the guesses in the largest class", words)]
     at, left = w.absorbed_at, float(w.left[-1])
     rest = "" if math.isnan(left) else f"; {percent(left)} of the starting bias is left"
@@ -121,7 +106,9 @@ def _cards(w: WatchedTraining) -> list[tuple[str, str, str]]:
         cards.append(("not yet", "absorbed", f"that is a largest share of {percent(w.level)} or less{rest}"))
     if w.labels is not None:
         pair = [w.accuracy[which].draws[0] for which in (FAVOURED, OTHERS)]
-        begin, end = ([percent(float(values[0])) for values in pair], [percent(_last(values)) for values in pair])
+        fine = [values[np.isfinite(values)] for values in pair]
+        begin = [percent(float(values[0])) for values in pair]
+        end = [percent(float(values[-1]) if len(values) else math.nan) for values in fine]
         others = "the others" if w.classes > 2 else w.name(1 - w.favourite)
         words = f"recall of {w.name(w.favourite)} / {others}, {where}"
         cards.append((f"{begin[0]} / {begin[1]}", words, f"{end[0]} / {end[1]} at step {spaced(last.step)}"))
@@ -132,12 +119,6 @@ def _cards(w: WatchedTraining) -> list[tuple[str, str, str]]:
             each, took = f"{each}; {100 * cost.share:.1f} % with the first, close ones", cost.later
         cards.append((f"{100 * took:.1f} %", "of the training's time went into looks", each))
     return cards
-
-
-def _even(w: WatchedTraining) -> str:
-    if w.labels is None:
-        return f"an even split is {percent(1 / w.classes)}"
-    return f"of the labels {percent(float(np.bincount(w.labels).max() / len(w.labels)))}"
 
 
 def _predicted(w: WatchedTraining) -> list[list[str]]:
@@ -164,10 +145,8 @@ def _classes(w: WatchedTraining) -> list[list[str]]:
     end = f"step {spaced(w.looks[b].step)}"
     shares, recall = w.shares, w.recall
     order = np.argsort(-shares[a], kind="stable")[:_CLASSES].tolist()
-    rows = [
-        ["Class", f"guessed, {_first(w)}", end],
-        *([w.name(c), _known(shares[a, c]), _known(shares[b, c])] for c in order),
-    ]
+    rows = [["Class", f"guessed, {_first(w)}", end]]
+    rows += [[w.name(c), _known(shares[a, c]), _known(shares[b, c])] for c in order]
     if w.labels is None:
         return rows
     due = np.bincount(w.labels, minlength=w.classes) / len(w.labels)
@@ -202,8 +181,3 @@ def _known(value: float) -> str:
 
 def _value(value: float) -> str:
     return number(float(value)) if not math.isnan(value) else "–"
-
-
-def _last(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
-    fine = [float(v) for v in values if math.isfinite(v)]
-    return fine[-1] if fine else math.nan

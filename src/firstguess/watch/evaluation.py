@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils.data import DataLoader, Subset
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
@@ -99,17 +100,14 @@ class Eyes:
             self.first = np.concatenate(kept)
         return replace(total.look(step, labelled=self.labels is not None), hidden=entered.mean())
 
-    # -- What the outputs are ------------------------------------------------------------------------------------------
-
     def _logits(self, rows: torch.Tensor, index: int, batch: Batch) -> torch.Tensor:
         """Logits (points, classes): one logit z is the pair (0, z); probabilities become their logarithms."""
         if not self.classes:
             self.classes, self.single = classes_of(rows), rows.ndim == 1
             self._kind = self._kind_of(rows, batch)
         if classes_of(rows) != self.classes:
-            raise InvalidInput(
-                f"{self.classes} classes, as before", got=classes_of(rows), where=f"the model's output, batch {index}"
-            )
+            where = f"the model's output, batch {index}"
+            raise InvalidInput(f"{self.classes} classes, as before", got=classes_of(rows), where=where)
         if rows.ndim == 1:
             return by_class(torch.logit(rows.float(), EPS) if self._kind == "sigmoid" else rows)
         return rows.float().clamp_min(1e-38).log() if self._kind == "softmax" else rows
@@ -124,8 +122,6 @@ class Eyes:
         with examined(self.model, batch, self.seed) as twin:
             return look(twin, [batch], pick=self.pick, seed=self.seed).probabilities
 
-    # -- Labels --------------------------------------------------------------------------------------------------------
-
     def _take_labels(self, rows: torch.Tensor, batch: Batch) -> None:
         found = _labels_of(batch, len(rows), self.classes)
         if isinstance(found, str):
@@ -136,12 +132,9 @@ class Eyes:
 
     def _settle_labels(self, points: int) -> None:
         self.points = points
-        if any(labels is None for labels in self._labels):
-            self._labels = [None] * len(self.batches)
-            return
-        known = torch.cat([labels.cpu() for labels in self._labels if labels is not None]).numpy()
-        known = known[known >= 0]
-        if len(known):
+        found = [labels.cpu() for labels in self._labels if labels is not None]
+        known = torch.cat(found).numpy() if len(found) == len(self._labels) else np.empty(0, np.int64)
+        if len(known := known[known >= 0]):
             self.labels = known
         else:
             self._labels = [None] * len(self.batches)
@@ -187,12 +180,9 @@ def check_whole(model: nn.Module) -> None:
     if not kinds and any(type(p).__name__ == "DTensor" for p in model.parameters()):
         kinds = {"DTensor parameters"}
     if kinds:
-        raise InvalidInput(
-            "a model that one process has whole",
-            got=f"a sharded one ({', '.join(sorted(kinds))})",
-            where="Watch(model)",
-            hint="watch a smaller run of it, or one with DistributedDataParallel",
-        )
+        got = f"a sharded one ({', '.join(sorted(kinds))})"
+        hint = "watch a smaller run of it, or one with DistributedDataParallel"
+        raise InvalidInput("a model that one process has whole", got=got, where="Watch(model)", hint=hint)
 
 
 def _labels_of(batch: Batch, rows: int, classes: int) -> torch.Tensor | str:
@@ -288,10 +278,7 @@ def held(data: object, points: int | None, seed: int) -> list[Batch]:
     Of a `DataLoader` they are drawn from what its sampler gives (data sorted by class would else give one class); what
     cannot be indexed is read from its beginning.
     """
-    from torch.utils.data import DataLoader
-
-    if isinstance(data, str):
-        data = load(data)
+    data = load(data) if isinstance(data, str) else data
     loader = cast("DataLoader[Any]", data) if isinstance(data, DataLoader) else None
     size = None if loader is None else _batch_size(loader)
     if points is None:
@@ -300,8 +287,6 @@ def held(data: object, points: int | None, seed: int) -> list[Batch]:
     rows = None if loader is None or size is None else _rows(loader, points, seed)
     if loader is None or rows is None:
         return collect(data, points, seed=seed)
-    from torch.utils.data import Subset
-
     dataset: Any = Subset(cast("Any", loader.dataset), rows)
     return collect(DataLoader(dataset, batch_size=size, collate_fn=loader.collate_fn), points, seed=seed)
 

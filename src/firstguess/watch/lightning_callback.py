@@ -81,12 +81,8 @@ def _loader(trainer: Trainer) -> object:
     """The training's DataLoader, if it is one."""
     loaders: Any = trainer.train_dataloader
     if isinstance(loaders, (dict, list, tuple)):
-        raise InvalidInput(
-            "data to look at, where a training has several loaders",
-            got=f"{len(loaders)} loaders",
-            where="LightningWatch(data)",
-            hint="LightningWatch(loaders[0])",
-        )
+        expected, hint = "data to look at, where a training has several loaders", "LightningWatch(loaders[0])"
+        raise InvalidInput(expected, got=f"{len(loaders)} loaders", where="LightningWatch(data)", hint=hint)
     return loaders
 
 

@@ -146,8 +146,6 @@ class Watch(Shown):
         self._blind = False  # a look has failed
         self._result: tuple[int, WatchedTraining] | None = None
 
-    # -- What a loop calls ---------------------------------------------------------------------------------------------
-
     def step(self, step: int | None = None) -> None:
         """Report how many updates are done: before each update, from 0 on; without a number they are counted.
 
@@ -191,8 +189,6 @@ class Watch(Shown):
         if kind is None:
             self.finish()
 
-    # -- What it has seen ----------------------------------------------------------------------------------------------
-
     @property
     def result(self) -> WatchedTraining:
         """What was seen so far; with a prediction where one can be made."""
@@ -229,8 +225,6 @@ class Watch(Shown):
     def _repr_html_(self) -> str:
         return self.result._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
-    # -- When to look --------------------------------------------------------------------------------------------------
-
     def _count(self, step: int | None) -> int:
         if step is None:
             self._done += 1
@@ -264,8 +258,6 @@ class Watch(Shown):
         passed = step - self._looks[0].step
         close = next(int(k) for k in looked_at(10 * max(passed, 1)) if k > passed)
         return min(regular, self._looks[0].step + close)
-
-    # -- Looking -------------------------------------------------------------------------------------------------------
 
     def _look(self, step: int) -> None:
         if self._blind or (self._looks and step <= self._looks[-1].step):
@@ -307,10 +299,9 @@ class Watch(Shown):
 
         began = time.perf_counter()
         known: dict[str, Any] = {"loss": self._loss, "optimizer": self._predictor.object, "logits": self._eyes.pick}
+        known |= {"seed": self._eyes.seed, "seconds": _NAMING}
         try:
-            found = explain_collapse(
-                self._eyes.model, self._eyes.batches, seed=self._eyes.seed, seconds=_NAMING, **known
-            )
+            found = explain_collapse(self._eyes.model, self._eyes.batches, **known)
         except Exception as error:  # of a user's model, which cannot be copied
             self._notes.append(f"why outputs collapsed could not be found out: {type(error).__name__}: {error}")
             found = ()
@@ -354,37 +345,18 @@ class Watch(Shown):
 
     def _seen(self, looks: Sequence[Look], *, predict: bool = False) -> WatchedTraining:
         eyes, model = self._eyes, unwrapped(self._eyes.model)
-        labels = eyes.labels
-        even = np.arange(max(eyes.classes, 2)) if labels is None else labels
-        looks = tuple(looks)
+        labels, least = eyes.labels, max(eyes.classes, 2)
+        level = level_of(self._level, least, np.arange(least) if labels is None else labels)
+        looks, said = tuple(looks), (tuple(self._early), tuple(self._notes), self.names, self.cost)
         later = LazyPrediction((lambda: self._predictor.predict(looks, eyes)) if predict and looks else None)
-        return WatchedTraining(
-            looks,
-            eyes.points,
-            eyes.classes,
-            labels,
-            level_of(self._level, max(eyes.classes, 2), even),
-            tuple(self._early),
-            tuple(self._notes),
-            self.names,
-            self.cost,
-            later,
-            self._provenance(model) if predict else {},
-            self._named,
-        )
-
-    def _provenance(self, model: nn.Module) -> dict[str, Any]:
-        batches = self._eyes.batches
-        return {
-            "model": f"{type(model).__module__}.{type(model).__qualname__}",
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "inputs held": sum(batch.size for batch in batches),
-            "held inputs' hash": data_hash(batches),
-            "every": self.every,
-            "mode": self._eyes.mode,
-            "seed": self._eyes.seed,
-            **versions(),
-        }
+        origin: dict[str, Any] = {}
+        if predict:
+            origin["model"] = f"{type(model).__module__}.{type(model).__qualname__}"
+            origin["parameters"] = sum(p.numel() for p in model.parameters())
+            origin["inputs held"] = sum(batch.size for batch in eyes.batches)
+            origin["held inputs' hash"] = data_hash(eyes.batches)
+            origin |= {"every": self.every, "mode": eyes.mode, "seed": eyes.seed, **versions()}
+        return WatchedTraining(looks, eyes.points, eyes.classes, labels, level, *said, later, origin, self._named)
 
 
 def _finite(found: dict[str, float]) -> dict[str, float]:
@@ -432,18 +404,15 @@ class Predictor:
         self._why = ""
         if (optimizer is None and lr is None) or not seconds:
             return  # not requested: nothing is said of it
-        if isinstance(optimizer, str):
-            if optimizer not in ("gd", "sgd", "adam"):
-                raise InvalidInput("optimizer 'gd', 'sgd', 'adam' or a torch.optim one", got=optimizer, where="Watch")
-            self._kind = optimizer
+        found: Any = optimizer if self.object is None else _kind_of(self.object, batch)
+        if found in ("gd", "sgd", "adam"):
+            self._kind = found
         elif self.object is not None:
-            found = _kind_of(self.object, batch)
-            if found in ("gd", "sgd", "adam"):
-                self._kind = found
-            else:
-                self._why = found
+            self._why = found
         elif optimizer is not None:
-            raise InvalidInput("optimizer 'gd', 'sgd', 'adam' or a torch.optim one", got=type(optimizer).__name__)
+            known, where = isinstance(optimizer, str), "Watch" if isinstance(optimizer, str) else ""
+            got = optimizer if known else type(optimizer).__name__
+            raise InvalidInput("optimizer 'gd', 'sgd', 'adam' or a torch.optim one", got=got, where=where)
         if lr is None and self.object is None:
             raise InvalidInput("the learning rate", got="none", where="Watch(lr)", hint="lr=1e-3")
         if not callable(lr):
@@ -495,16 +464,10 @@ class Predictor:
                 raise _TimeUp(step)
 
         try:
-            t = predict_training(
-                network,
-                data=(x, eyes.labels),
-                lr=self._rate(0.5 if eyes.single else 1.0),
-                steps=steps,
-                optimizer=self._kind,
-                batch=batch,
-                start=np.repeat(first[None].astype(np.float64), _DRAWS, axis=0),
-                progress=progress,
-            )
+            start = np.repeat(first[None].astype(np.float64), _DRAWS, axis=0)
+            known: dict[str, Any] = {"optimizer": self._kind, "batch": batch, "start": start, "progress": progress}
+            rate = self._rate(0.5 if eyes.single else 1.0)
+            t = predict_training(network, data=(x, eyes.labels), lr=rate, steps=steps, **known)
         except _TimeUp as up:
             limit = f"{self._seconds:g} seconds were up at step {up.step} of {steps[-1]}"
             return None, f"{limit}: fg.Watch(…, predict_seconds=600) takes longer"

@@ -16,17 +16,8 @@ from numpy.typing import NDArray
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Record, Shown
 from firstguess.base.text import brief, page, percent, plain, spaced
-from firstguess.theory.training.curves import (
-    FAVOURED,
-    OTHERS,
-    Absorption,
-    Accuracy,
-    Curve,
-    CurveRecorder,
-    Curves,
-    Followed,
-    absorption,
-)
+from firstguess.theory.training import curves as follow
+from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Accuracy, Curve, Curves, Followed
 from firstguess.theory.training.runs import PredictedTraining
 from firstguess.watch.evaluation import Look, reached
 
@@ -133,8 +124,6 @@ class WatchedTraining(Followed, Record, Shown):
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
     named: tuple[str, str] = ("", "")  # the fault that explains a collapse, and its words
 
-    # -- Over steps ----------------------------------------------------------------------------------------------------
-
     @property
     def steps(self) -> NDArray[np.int64]:
         """The steps that were looked at: updates done."""
@@ -172,13 +161,11 @@ class WatchedTraining(Followed, Record, Shown):
             largest = Curve(self.steps, self.shares.max(axis=1)[None])
             none = np.full((1, len(self.looks)), math.nan)
             return Curves(largest, Accuracy(self.steps, none), Curve(self.steps, none))
-        recorder = CurveRecorder(self.steps, self.labels, self.classes, 1)
+        recorder = follow.CurveRecorder(self.steps, self.labels, self.classes, 1)
         for i, look in enumerate(self.looks):
             right = np.zeros(self.classes) if look.right is None else look.right.astype(np.float64)
             recorder.add(i, look.shares[None], right[None], np.array([look.loss]))
         return recorder.curves(np.array([self.favourite]))
-
-    # -- The start, and what is left of it -----------------------------------------------------------------------------
 
     @property
     def start_known(self) -> bool:
@@ -246,7 +233,7 @@ class WatchedTraining(Followed, Record, Shown):
         if kept[0].largest <= level and kept[0].step > 0:
             return Absorption(level, np.array([math.nan]))
         steps = np.array([look.step for look in kept], np.int64)
-        return absorption(Curve(steps, np.array([[look.largest for look in kept]])), level)
+        return follow.absorption(Curve(steps, np.array([[look.largest for look in kept]])), level)
 
     @property
     def absorbed_at(self) -> float:
@@ -350,7 +337,8 @@ class WatchedTraining(Followed, Record, Shown):
         said = [spaced(a) if a == b else f"{spaced(a)}–{spaced(b)}" for a, b in self.relapses]
         if not said:
             return ""
-        top = max((look for look in self.looks if look.step > self.absorbed_at and not look.lost), key=_largest)
+        later = (look for look in self.looks if look.step > self.absorbed_at and not look.lost)
+        top = max(later, key=lambda look: look.largest)
         who = self.name(int(np.argmax(top.shares)))
         listed = ", ".join(said[:3]) + (" and more" if len(said) > 3 else "")
         more = "step" if len(said) == 1 and "–" not in said[0] else "steps"
@@ -359,8 +347,6 @@ class WatchedTraining(Followed, Record, Shown):
     def name(self, c: int) -> str:
         """The name of a class."""
         return self.names[c] if c < len(self.names) else f"class {c}"
-
-    # -- In words ------------------------------------------------------------------------------------------------------
 
     @property
     def finding(self) -> str:
@@ -398,10 +384,8 @@ class WatchedTraining(Followed, Record, Shown):
             return f"the network starts with {start}{broken}"
         now = self.name(int(np.argmax(last.shares)))
         same = "" if now == favoured else f", now {now},"
-        return (
-            f"the starting bias, {start}, is not absorbed at step {when}: the largest class{same} still gets "
-            f"{percent(last.largest)}{broken}"
-        )
+        still = f"the largest class{same} still gets {percent(last.largest)}{broken}"
+        return f"the starting bias, {start}, is not absorbed at step {when}: {still}"
 
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
@@ -428,11 +412,8 @@ class WatchedTraining(Followed, Record, Shown):
 def _of_one(curves: Curves) -> Mapping[str, Any]:
     """Curves of one network as plain lists."""
     groups = {str(which): values[0].tolist() for which, values in curves.accuracy.groups.items()}
-    return {
-        "largest": curves.largest.draws[0].tolist(),
-        "accuracy": {"all": curves.accuracy.draws[0].tolist(), **groups},
-        "loss": curves.loss.draws[0].tolist(),
-    }
+    accuracy = {"all": curves.accuracy.draws[0].tolist(), **groups}
+    return {"largest": curves.largest.draws[0].tolist(), "accuracy": accuracy, "loss": curves.loss.draws[0].tolist()}
 
 
 def _kendall(a: Array, b: Array) -> float:
@@ -443,10 +424,6 @@ def _kendall(a: Array, b: Array) -> float:
 
 def _long(run: Sequence[Look]) -> bool:
     return len(run) >= 3 and run[-1].step - run[0].step >= _LONG
-
-
-def _largest(look: Look) -> float:
-    return look.largest
 
 
 def collapsed(w: WatchedTraining, c: Collapse) -> str:
@@ -547,16 +524,11 @@ def warning(w: WatchedTraining, step: int) -> str:
     again = math.isfinite(w.absorbed_at)
     when = "while one class leads again after absorption" if again else "before the bias of the start is absorbed"
     leader = int(np.argmax(now.shares))
-    past = (
-        ""
-        if leader == w.favourite
-        else f" (at the {'start' if w.start_known else 'first look'} {w.name(w.favourite)} did)"
-    )
-    return (
-        f"evaluated at step {spaced(step)}, {when}: {w.name(leader)} gets {percent(now.largest)} of the guesses "
-        f"(absorbed is {percent(w.level)} or less{even}){past}. Scores by class now favour {_named(w, [leader])}: "
-        "evaluate again later"
-    )
+    past = f" (at the {'start' if w.start_known else 'first look'} {w.name(w.favourite)} did)"
+    past = "" if leader == w.favourite else past
+    gets = f"{w.name(leader)} gets {percent(now.largest)} of the guesses (absorbed is {percent(w.level)} or less{even})"
+    favour = f"Scores by class now favour {_named(w, [leader])}: evaluate again later"
+    return f"evaluated at step {spaced(step)}, {when}: {gets}{past}. {favour}"
 
 
 def _absorbed(w: WatchedTraining) -> str:

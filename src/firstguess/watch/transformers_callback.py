@@ -10,7 +10,8 @@ from firstguess.watch.loop import Watch
 from firstguess.watch.seen import WatchedTraining
 
 if TYPE_CHECKING:
-    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+    from transformers import TrainingArguments as Arguments
 else:
     TrainerCallback = optional("transformers", "transformers", "firstguess.watch.TransformersWatch").TrainerCallback
 
@@ -37,14 +38,11 @@ class TransformersWatch(TrainerCallback):
     def result(self) -> WatchedTraining:
         """What was seen so far."""
         if self.watch is None:
-            raise InvalidInput(
-                "a training to look at", got="none yet", where="TransformersWatch", hint="trainer.train()"
-            )
+            hint = "trainer.train()"
+            raise InvalidInput("a training to look at", got="none yet", where="TransformersWatch", hint=hint)
         return self.watch.result
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Choose the points, and look for the first time."""
         if not state.is_world_process_zero:
             return
@@ -63,21 +61,17 @@ class TransformersWatch(TrainerCallback):
         self._training = True
         self.watch.step(state.global_step)
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Look, if it is time to."""
         if self.watch is not None:
             self.watch.step(state.global_step)
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_evaluate(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Warn, if the bias of the start is still there."""
         if self.watch is not None and self._training:
             self.watch.evaluating(state.global_step)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """The last look."""
         if self.watch is not None:
             self._training = False

@@ -33,49 +33,17 @@ Question: TypeAlias = Callable[[Seen], "Fault | Iterator[Fault] | None"]
 
 # Of the model as it is, by one pass; the order is that in which one may rule out another.
 READ: tuple[Question, ...] = (
-    labels.out_of_range,
-    data.identical,
-    modes.mask,
-    signal.log_of_zero,
-    signal.nonfinite,
-    modes.dropout,
-    data.unscaled,
-    head.over_batch,
-    head.twice,
-    head.relu,
-    head.saturated,
-    weights.vanishing,
-    signal.dead_units,
-    head.zero,
-    modes.fresh_norms,
-    head.bias_decides,
-    signal.same_output,
-)
+    labels.out_of_range, data.identical, modes.mask, signal.log_of_zero, signal.nonfinite, modes.dropout,
+    data.unscaled, head.over_batch, head.twice, head.relu, head.saturated, weights.vanishing, signal.dead_units,
+    head.zero, modes.fresh_norms, head.bias_decides, signal.same_output,
+)  # fmt: skip
 # Of its loss, its optimizer and its data, by questions of their own.
 ASKED: tuple[Question, ...] = (
-    weights.absurd,
-    weights.not_loaded,
-    labels.shares,
-    data.blocks,
-    data.unlike,
-    data.augmentation,
-    head.one_unit,
-    loss.find,
-    head.misfit,
-    labels.rare,
-    labels.unrelated,
-    optimizer.holds,
-    modes.padding,
-    modes.mixed,
-    modes.running,
-    modes.spectral,
-    labels.target_scale,
-    signal.dead_layer,
-    signal.exploding,
-    optimizer.learning_rate,
-    optimizer.weight_decay,
-    signal.vanishing_gradients,
-)
+    weights.absurd, weights.not_loaded, labels.shares, data.blocks, data.unlike, data.augmentation, head.one_unit,
+    loss.find, head.misfit, labels.rare, labels.unrelated, optimizer.holds, modes.padding, modes.mixed,
+    modes.running, modes.spectral, labels.target_scale, signal.dead_layer, signal.exploding, optimizer.learning_rate,
+    optimizer.weight_decay, signal.vanishing_gradients,
+)  # fmt: skip
 FAULTS: tuple[Question, ...] = (*READ, *ASKED)
 
 
@@ -91,18 +59,18 @@ def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fa
         except FaultRemark as remark:
             notes.append(str(remark))
         except NotApplicable as why:
-            unasked.setdefault(str(why), []).append(_named(ask))
+            unasked.setdefault(str(why), []).append(_title(ask))
         except FirstguessError:
             raise
         except Exception as error:  # of a user's model, loss or optimizer, in a question that nobody foresaw
             if any(fault.name == "labels out of range" for fault in found):
                 continue  # the fault says it
             words = str(error).splitlines()[0] if str(error) else ""
-            unasked.setdefault(f"{type(error).__name__}: {words}", []).append(_named(ask))
+            unasked.setdefault(f"{type(error).__name__}: {words}", []).append(_title(ask))
     return found, [*notes, *(f"{', '.join(names)}: not checked, {why}" for why, names in unasked.items() if why)]
 
 
-def _named(ask: Question) -> str:
+def _title(ask: Question) -> str:
     return f"{ask.__module__.rpartition('.')[2]} ({ask.__name__})".replace("_", " ").replace(" (find)", "")
 
 
@@ -147,8 +115,7 @@ def find_faults(
         model, batches, loss, optimizer, loader, dataset, reference, steps, logits, untrained, seed, seconds
     )
     with torch.inference_mode(False):
-        seen = replace(seen, asker=Doctor(patient))
-        found, notes = faults_of(seen, FAULTS)
+        found, notes = faults_of(replace(seen, asker=Doctor(patient)), FAULTS)
         fresh = _fresh_names(patient, found, notes)
     return arranged(found, fresh), tuple(dict.fromkeys(notes))
 
@@ -183,16 +150,6 @@ def _fresh_names(patient: Patient, found: Sequence[Fault], notes: list[str]) -> 
 
 
 __all__ = [
-    "FAULTS",
-    "Fault",
-    "FaultName",
-    "Loss",
-    "Optimizer",
-    "Patient",
-    "Seen",
-    "check_loss",
-    "explain_collapse",
-    "faults_of",
-    "find_faults",
-    "is_symptom",
-]
+    "FAULTS", "Fault", "FaultName", "Loss", "Optimizer", "Patient", "Seen", "check_loss", "explain_collapse",
+    "faults_of", "find_faults", "is_symptom",
+]  # fmt: skip

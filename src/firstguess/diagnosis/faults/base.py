@@ -18,60 +18,20 @@ from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.hooks.session import Snapshot
 
 FaultName: TypeAlias = Literal[
-    "labels out of range",
-    "identical inputs",
-    "inputs replaced by their mean",
-    "points of a batch are mixed",
-    "one class of labels",
-    "frozen parameters",
-    "parameters missing from the optimizer",
-    "weights never initialized",
-    "checkpoint not loaded",
-    "mask that hides everything",
-    "log(0)",
-    "Dropout(1)",
-    "softmax over one unit",
-    "softmax over the batch",
-    "loss does not depend on the outputs",
-    "ReLU after the head",
-    "head cannot reach the targets",
-    "targets broadcast",
-    "outputs and labels not paired",
-    "loss wants probabilities",
-    "loss wants log-probabilities",
-    "sigmoid with a softmax loss",
-    "softmax twice",
-    "regression loss for classes",
-    "unscaled inputs",
-    "inputs unlike the reference",
-    "last token is padding",
-    "labels come in blocks",
-    "labels do not go with inputs",
-    "augmentation drowns the signal",
-    "running statistics",
-    "spectral norm before its first step",
-    "batchnorm in eval mode before training",
-    "targets not scaled",
-    "weight decay too strong",
-    "learning rate too high",
-    "class weights",
-    "gradients left over",
-    "NaN or Inf",
-    "gradients explode",
-    "dead layer",
-    "identical units",
-    "dead units",
-    "vanishing logits",
-    "gradients vanish",
-    "saturated outputs",
-    "head bias",
-    "zero head",
-    "learning rate too small",
-    "too few steps",
-    "same output for all inputs",
-    "class imbalance",
-    "rare labels",
-]
+    "labels out of range", "identical inputs", "inputs replaced by their mean", "points of a batch are mixed",
+    "one class of labels", "frozen parameters", "parameters missing from the optimizer", "weights never initialized",
+    "checkpoint not loaded", "mask that hides everything", "log(0)", "Dropout(1)", "softmax over one unit",
+    "softmax over the batch", "loss does not depend on the outputs", "ReLU after the head",
+    "head cannot reach the targets", "targets broadcast", "outputs and labels not paired",
+    "loss wants probabilities", "loss wants log-probabilities", "sigmoid with a softmax loss", "softmax twice",
+    "regression loss for classes", "unscaled inputs", "inputs unlike the reference", "last token is padding",
+    "labels come in blocks", "labels do not go with inputs", "augmentation drowns the signal", "running statistics",
+    "spectral norm before its first step", "batchnorm in eval mode before training", "targets not scaled",
+    "weight decay too strong", "learning rate too high", "class weights", "gradients left over", "NaN or Inf",
+    "gradients explode", "dead layer", "identical units", "dead units", "vanishing logits", "gradients vanish",
+    "saturated outputs", "head bias", "zero head", "learning rate too small", "too few steps",
+    "same output for all inputs", "class imbalance", "rare labels",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -171,7 +131,6 @@ class Seen:
         return f"the first loss (cross-entropy with {of}) is {loss:.3g}, where an even guess has {even}"
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Whether a guess is far from an even split.
 
 NOTABLE = 0.3  # of the way from an even split to one class for all: 65 % of two classes, 37 % of ten

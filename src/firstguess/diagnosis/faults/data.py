@@ -14,27 +14,18 @@ from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
 
-_LOOK = "look at what the loader gives: x[0], x[1], x.std(0)"
-
 
 def identical(seen: Seen) -> Fault | None:
     """Facts, up to a rounding of 1e-6 of the largest value."""
     given = seen.examination.given
     if given.same:
-        return seen.fault(
-            "identical inputs",
-            "all points are the same: one point copied, or each replaced by their mean",
-            _LOOK,
-            evidence=f"{seen.examination.now.points} points",
-            same=True,
-        )
+        message = "all points are the same: one point copied, or each replaced by their mean"
+        fix, evidence = "look at what the loader gives: x[0], x[1], x.std(0)", f"{seen.now.points} points"
+        return seen.fault("identical inputs", message, fix, evidence=evidence, same=True)
     if given.flat:
-        return seen.fault(
-            "inputs replaced by their mean",
-            "every point has one value in all its entries, as if it were replaced by its mean",
-            "look at what the loader gives, and at averages (mean, pooling) in its transforms",
-            flat=True,
-        )
+        message = "every point has one value in all its entries, as if it were replaced by its mean"
+        fix = "look at what the loader gives, and at averages (mean, pooling) in its transforms"
+        return seen.fault("inputs replaced by their mean", message, fix, flat=True)
     return None
 
 
@@ -53,18 +44,11 @@ def unscaled(seen: Seen) -> Fault | None:
     if not pixels and not loss > _LOSS * math.log(len(seen.now.fractions)):
         return None
     what = "pixels from 0 to 255 that nobody scaled" if pixels else f"values from {given.low:.3g} to {given.high:.3g}"
-    words = seen.words_of_loss
-    return seen.fault(
-        "unscaled inputs",
-        f"the first layer with weights gets {what}",
-        "x / 255, then subtract the mean and divide by the standard deviation" if pixels else "standardize the inputs",
-        evidence=f"RMS {given.rms:.3g}{f'; {words}' if words else ''}",
-        low=given.low,
-        high=given.high,
-        rms=given.rms,
-        loss=loss,
-        pixels=pixels,
-    )
+    message = f"the first layer with weights gets {what}"
+    fix = "x / 255, then subtract the mean and divide by the standard deviation" if pixels else "standardize the inputs"
+    evidence = f"RMS {given.rms:.3g}{f'; {words}' if (words := seen.words_of_loss) else ''}"
+    numbers: dict[str, Any] = {"low": given.low, "high": given.high, "rms": given.rms, "loss": loss, "pixels": pixels}
+    return seen.fault("unscaled inputs", message, fix, evidence=evidence, **numbers)
 
 
 _BATCHES, _BLOCKS = 64, 0.5  # that are read; of the entropy of all labels
@@ -91,14 +75,10 @@ def blocks(seen: Seen) -> Fault | None:
     sd = math.sqrt(sum((d - usual) ** 2 for d in dealt) / len(dealt))
     if whole == 0 or not mine < _BLOCKS * usual or not usual - mine > 5 * sd / math.sqrt(len(dealt)):
         return None
-    return seen.fault(
-        "labels come in blocks",
-        "batches hold points of few classes each, one after the other: the last class seen wins",
-        "DataLoader(…, shuffle=True)",
-        evidence=f"entropy of labels within a batch {mine:.2f}, {usual:.2f} if they were shuffled",
-        within=mine,
-        shuffled=usual,
-    )
+    message = "batches hold points of few classes each, one after the other: the last class seen wins"
+    evidence = f"entropy of labels within a batch {mine:.2f}, {usual:.2f} if they were shuffled"
+    fix = "DataLoader(…, shuffle=True)"
+    return seen.fault("labels come in blocks", message, fix, evidence=evidence, within=mine, shuffled=usual)
 
 
 def _classes(y: torch.Tensor) -> torch.Tensor | None:
@@ -127,16 +107,11 @@ def unlike(seen: Seen) -> Fault | None:
     times = max(s / max(s0, 1e-30), s0 / max(s, 1e-30))
     if not (abs(m - m0) > _APART * max(s0, 1e-30) or times > _TIMES):
         return None
-    return seen.fault(
-        "inputs unlike the reference",
-        "these inputs are scaled differently from those of training",
-        "the same transform for training and use, with the training data's mean and standard deviation",
-        evidence=f"mean {m:.3g}, standard deviation {s:.3g}; in training {m0:.3g} and {s0:.3g}",
-        mean=m,
-        std=s,
-        reference_mean=m0,
-        reference_std=s0,
-    )
+    message = "these inputs are scaled differently from those of training"
+    fix = "the same transform for training and use, with the training data's mean and standard deviation"
+    evidence = f"mean {m:.3g}, standard deviation {s:.3g}; in training {m0:.3g} and {s0:.3g}"
+    numbers: dict[str, Any] = {"mean": m, "std": s, "reference_mean": m0, "reference_std": s0}
+    return seen.fault("inputs unlike the reference", message, fix, evidence=evidence, **numbers)
 
 
 def _entries(many: list[dict[Any, torch.Tensor]]) -> torch.Tensor | None:
@@ -147,10 +122,9 @@ def _entries(many: list[dict[Any, torch.Tensor]]) -> torch.Tensor | None:
 def augmentation(seen: Seen) -> Iterator[Fault]:
     """Two draws of the same items are hardly more alike than different items are."""
     doctor = seen.doctor
-    dataset = doctor.patient.dataset
-    if dataset is None:
-        dataset = getattr(doctor.patient.loader, "dataset", None)
-    if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+    dataset: Any = doctor.patient.dataset
+    dataset = getattr(doctor.patient.loader, "dataset", None) if dataset is None else dataset
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return
     count = min(24, len(dataset))
     with IsolatedRandomness(doctor.patient.seed):
@@ -164,13 +138,10 @@ def augmentation(seen: Seen) -> Iterator[Fault]:
     one, two = one - middle, two - middle
     alike = float((one * two).sum() / (one.norm() * two.norm()).clamp_min(1e-30))
     if alike < _DROWNED:
-        yield seen.fault(
-            "augmentation drowns the signal",
-            "two draws of the same item have hardly more in common than two items",
-            "weaker augmentation: look at dataset[0] a few times",
-            evidence=f"correlation of two draws of one item {alike:.2f}",
-            correlation=alike,
-        )
+        message = "two draws of the same item have hardly more in common than two items"
+        evidence = f"correlation of two draws of one item {alike:.2f}"
+        fix = "weaker augmentation: look at dataset[0] a few times"
+        yield seen.fault("augmentation drowns the signal", message, fix, evidence=evidence, correlation=alike)
 
 
 def _first(item: Any) -> Any:

@@ -75,9 +75,8 @@ class Probe:
         if key not in self._runs:
             if self._a_step * steps > self.patient.left:
                 raise NotApplicable("there was no time left")
-            self._runs[key] = self._train(
-                self.patient.training_copy() if own else self.patient.fresh(seed), factor, decay, steps
-            )
+            model = self.patient.training_copy() if own else self.patient.fresh(seed)
+            self._runs[key] = self._train(model, factor, decay, steps)
         return self._runs[key]
 
     def _train(self, model: nn.Module, factor: float, decay: bool, steps: int) -> Run:
@@ -131,9 +130,8 @@ class Probe:
             for _ in range(12):
                 norm = math.sqrt(sum(float(x.square().sum()) for x in v)) or 1.0
                 v = [x / norm for x in v]
-                products: Any = torch.autograd.grad(
-                    [g for g, _ in pairs], [w for _, w in pairs], v, retain_graph=True, allow_unused=True
-                )
+                found, weights = [g for g, _ in pairs], [w for _, w in pairs]
+                products: Any = torch.autograd.grad(found, weights, v, retain_graph=True, allow_unused=True)
                 new = [torch.zeros_like(x) if h is None else h for h, x in zip(products, v, strict=True)]
                 size = sum(float((a * b).sum()) for a, b in zip(new, v, strict=True))
                 v = new

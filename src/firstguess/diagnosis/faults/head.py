@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from firstguess.diagnosis.faults.base import NOTABLE, Fault, Seen, excess, named
 
 _SHORT = 0.3  # of the way from the best loss to that of a constant guess, that a head cannot go
+_NO_ACTIVATION = "no activation after the last layer"
 
 
 def one_unit(seen: Seen) -> Fault | None:
@@ -17,13 +19,10 @@ def one_unit(seen: Seen) -> Fault | None:
     if "softmax" not in end.name or not out.ndim or out.shape[end.axis] != 1:
         return None
     value = "1" if end.name == "softmax" else "0"
-    return seen.fault(
-        "softmax over one unit",
-        f"a {end.name} over one unit is {value} for every input, and passes no gradient",
-        "nn.Sigmoid() in its place; or none, with nn.BCEWithLogitsLoss()",
-        seen.now.head,
-        f"outputs {tuple(out.shape)}, all {value}",
-    )
+    message = f"a {end.name} over one unit is {value} for every input, and passes no gradient"
+    fix = "nn.Sigmoid() in its place; or none, with nn.BCEWithLogitsLoss()"
+    evidence = f"outputs {tuple(out.shape)}, all {value}"
+    return seen.fault("softmax over one unit", message, fix, seen.now.head, evidence)
 
 
 def misfit(seen: Seen) -> Fault | None:
@@ -36,54 +35,39 @@ def misfit(seen: Seen) -> Fault | None:
         return None
     best, constant, reached = a.free, a.constant[0], a.reached(end)
     short = (reached - best) / (constant - best) if constant > best else math.nan
-    numbers = {"reached": reached, "best": best, "constant": constant}
+    numbers: dict[str, Any] = {"reached": reached, "best": best, "constant": constant}
     evidence = f"the loss cannot fall below {reached:.3g}; a constant guess has {constant:.3g}, free outputs {best:.3g}"
     if end.name == "softmax" and a.softmax_axis is not None:
         places = dict.fromkeys(place for pair in seen.examination.ops.twice[:1] for place in pair if place)
         own = f"in {' and in '.join(map(named, places))}" if places else "at the end of the model"
-        return seen.fault(
-            "softmax twice",
-            f"softmax is applied {own}, and again in the loss: gradients are small, and the loss cannot come near 0",
-            "no softmax at the end of the model; or log_softmax with nn.NLLLoss()",
-            [seen.now.head, *places][-1],
-            evidence,
-            outputs="softmax",
-            **numbers,
+        message = (
+            f"softmax is applied {own}, and again in the loss: gradients are small, and the loss cannot come near 0"
         )
+        fix, last = "no softmax at the end of the model; or log_softmax with nn.NLLLoss()", [seen.now.head, *places][-1]
+        return seen.fault("softmax twice", message, fix, last, evidence, outputs="softmax", **numbers)
     exclusive = a.softmax_axis is not None or a.normalizes or (a.only_label and bool(a.wants_probabilities))
     if end.name == "sigmoid" and a.width > 1 and exclusive:
-        return seen.fault(
-            "sigmoid with a softmax loss",
-            "each output is a probability of its own, and the loss is one of classes that exclude each other",
-            "no sigmoid, with nn.CrossEntropyLoss(); for labels that may occur together nn.BCEWithLogitsLoss()",
-            seen.now.head,
-            evidence,
-            **numbers,
-        )
+        message = "each output is a probability of its own, and the loss is one of classes that exclude each other"
+        fix = "no sigmoid, with nn.CrossEntropyLoss(); for labels that may occur together nn.BCEWithLogitsLoss()"
+        return seen.fault("sigmoid with a softmax loss", message, fix, seen.now.head, evidence, **numbers)
     if end.name == "ReLU" or not short > _SHORT:
         return None
-    again = end.name == "sigmoid" and a.classes is not None and not a.numeric
-    return seen.fault(
-        "head cannot reach the targets",
-        "the model ends in a sigmoid, and the loss has one too"
-        if again
-        else f"the model ends in a {end.name}, and targets lie outside of what it gives",
-        "no sigmoid at the end of the model; or nn.BCELoss()" if again else "no activation after the last layer",
-        seen.now.head,
-        evidence,
-        **numbers,
-    )
+    message, fix = f"the model ends in a {end.name}, and targets lie outside of what it gives", _NO_ACTIVATION
+    if end.name == "sigmoid" and a.classes is not None and not a.numeric:
+        message = "the model ends in a sigmoid, and the loss has one too"
+        fix = "no sigmoid at the end of the model; or nn.BCELoss()"
+    return seen.fault("head cannot reach the targets", message, fix, seen.now.head, evidence, **numbers)
 
 
 def over_batch(seen: Seen) -> Fault | None:
     """Outputs of each class that sum to 1 over the points of a batch."""
     if not seen.examination.over_batch:
         return None
-    return seen.fault(
-        "softmax over the batch",
-        "each class's outputs sum to 1 over the points of a batch, so that points compete with each other, not classes",
-        "softmax over the classes, dim=-1; or none at all, where the loss is CrossEntropyLoss",
+    message = (
+        "each class's outputs sum to 1 over the points of a batch, so that points compete with each other, not classes"
     )
+    fix = "softmax over the classes, dim=-1; or none at all, where the loss is CrossEntropyLoss"
+    return seen.fault("softmax over the batch", message, fix)
 
 
 def twice(seen: Seen) -> Fault | None:
@@ -111,20 +95,14 @@ def twice(seen: Seen) -> Fault | None:
 def relu(seen: Seen) -> Fault | None:
     """What the model returns is what a ReLU returned."""
     x = seen.examination
-    known = seen.asker is not None
-    end = seen.doctor.end.name if seen.asker is not None else ""
-    if (end not in ("ReLU", "clamp") if known else not x.relu) or "Dropout(1)" in seen.found:
+    end = None if seen.asker is None else seen.doctor.end.name
+    if (not x.relu if end is None else end not in ("ReLU", "clamp")) or "Dropout(1)" in seen.found:
         return None
     if end == "clamp" and not (x.relu and x.zeros):  # cut elsewhere, or at 0 and never there
         return None
-    return seen.fault(
-        "ReLU after the head",
-        "logits go through a ReLU: where they are 0 no gradient passes, and classes tie",
-        "no activation after the last layer",
-        x.relu or seen.now.head,
-        f"{x.zeros:.0%} of them are 0 on these points",
-        zeros=x.zeros,
-    )
+    message = "logits go through a ReLU: where they are 0 no gradient passes, and classes tie"
+    place, evidence = x.relu or seen.now.head, f"{x.zeros:.0%} of them are 0 on these points"
+    return seen.fault("ReLU after the head", message, _NO_ACTIVATION, place, evidence, zeros=x.zeros)
 
 
 _TIES = 0.01
@@ -139,22 +117,13 @@ def zero(seen: Seen) -> Fault | None:
     if not constant and not (level or (now.head_zero and now.ties >= _TIES)):
         return None
     why = "its weights are zero" if now.head_zero else "it gives every class the same logit"
-    then = (
-        f"so {now.ties:.1%} of the points have no largest logit; an arg-max takes the first class"
-        if now.ties >= _TIES
-        else "so its bias alone decides, the same for all points"
-        if now.head_zero
-        else "up to rounding, which decides"
-    )
-    return seen.fault(
-        "zero head",
-        f"{now.head}: {why}, {then}",
-        "small random weights; or leave it if it is meant: the first step of training moves it",
-        now.head,
-        ties=now.ties,
-        weights_zero=now.head_zero,
-        meant=seen.asker is not None and seen.doctor.moves(now.head),
-    )
+    then = "so its bias alone decides, the same for all points" if now.head_zero else "up to rounding, which decides"
+    if now.ties >= _TIES:
+        then = f"so {now.ties:.1%} of the points have no largest logit; an arg-max takes the first class"
+    fix = "small random weights; or leave it if it is meant: the first step of training moves it"
+    meant = seen.asker is not None and seen.doctor.moves(now.head)
+    numbers: dict[str, Any] = {"ties": now.ties, "weights_zero": now.head_zero, "meant": meant}
+    return seen.fault("zero head", f"{now.head}: {why}, {then}", fix, now.head, **numbers)
 
 
 _HALF = 0.5
@@ -185,15 +154,18 @@ def bias_decides(seen: Seen) -> Fault | None:
     rest = math.sqrt(max(0.0, seen.examination.size**2 - own))
     if not fewer and apart <= _APART * rest:
         return None
-    return seen.fault(
-        "head bias",
-        f"the head's bias decides for class {favoured}",
-        f"nn.init.zeros_({seen.code(now.head)}.bias), unless it is set to the classes' frequencies on purpose",
-        now.head,
-        f"it is {apart:.3g} larger than for others; the class gets {mine:.1%} of the points, {without:.1%} without it",
-        bias=now.bias.tolist(),
-        largest_without=float(now.without_bias.max()),
+    evidence = (
+        f"it is {apart:.3g} larger than for others; the class gets {mine:.1%} of the points, {without:.1%} without it"
     )
+    return _head_bias(seen, f"decides for class {favoured}", evidence)
+
+
+def _head_bias(seen: Seen, does: str, evidence: str) -> Fault:
+    now, fix = seen.now, "unless it is set to the classes' frequencies on purpose"
+    assert now.bias is not None and now.without_bias is not None  # noqa: PT018 - known by both who call this
+    fix = f"nn.init.zeros_({seen.code(now.head)}.bias), {fix}"
+    numbers: dict[str, Any] = {"bias": now.bias.tolist(), "largest_without": float(now.without_bias.max())}
+    return seen.fault("head bias", f"the head's bias {does}", fix, now.head, evidence, **numbers)
 
 
 def _against(seen: Seen) -> Fault | None:
@@ -209,15 +181,8 @@ def _against(seen: Seen) -> Fault | None:
     far = apart > _APART * max(now.reach, float(np.ptp(others)), 1.0)
     if not far or share > 0 or without < _HALF / len(now.bias) or _hardly_any(seen, least):
         return None
-    return seen.fault(
-        "head bias",
-        f"the head's bias keeps class {least} from ever being guessed",
-        f"nn.init.zeros_({seen.code(now.head)}.bias), unless it is set to the classes' frequencies on purpose",
-        now.head,
-        f"it is {apart:.3g} smaller than for others; the class gets none of the points, {without:.1%} without it",
-        bias=now.bias.tolist(),
-        largest_without=float(now.without_bias.max()),
-    )
+    evidence = f"it is {apart:.3g} smaller than for others; the class gets none of the points, {without:.1%} without it"
+    return _head_bias(seen, f"keeps class {least} from ever being guessed", evidence)
 
 
 def _hardly_any(seen: Seen, label: int) -> bool:
@@ -237,14 +202,10 @@ def saturated(seen: Seen) -> Fault | None:
     if seen.asker is not None and seen.doctor.has_learned:
         return None  # it is certain because it knows
     if seen.notable and x.now.probabilities and x.now.sure > _HALF:
-        return seen.fault(
-            "saturated outputs",
-            f"the model ends in a {x.now.probabilities} at the ends of its range, where gradients are almost 0",
-            _DO,
-            evidence=f"above 0.99 on {x.now.sure:.0%} of the points",
-            outputs=x.now.probabilities,
-            sure=x.now.sure,
-        )
+        message = f"the model ends in a {x.now.probabilities} at the ends of its range, where gradients are almost 0"
+        numbers: dict[str, Any] = {"outputs": x.now.probabilities, "sure": x.now.sure}
+        evidence = f"above 0.99 on {x.now.sure:.0%} of the points"
+        return seen.fault("saturated outputs", message, _DO, evidence=evidence, **numbers)
     layers: dict[str, float] = {}
     for site, (at, of) in x.ops.ends.items():
         name = site[1]
@@ -253,12 +214,6 @@ def saturated(seen: Seen) -> Fault | None:
     if not layers:
         return None
     worst = max(layers, key=layers.__getitem__)
-    return seen.fault(
-        "saturated outputs",
-        f"{worst} is at the ends of its range, where gradients are almost 0",
-        _DO,
-        worst,
-        f"{layers[worst]:.0%} of its values are beyond 0.99 of the range; {len(layers)} such layers",
-        saturated=layers[worst],
-        layers=layers,
-    )
+    message = f"{worst} is at the ends of its range, where gradients are almost 0"
+    evidence = f"{layers[worst]:.0%} of its values are beyond 0.99 of the range; {len(layers)} such layers"
+    return seen.fault("saturated outputs", message, _DO, worst, evidence, saturated=layers[worst], layers=layers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +24,9 @@ def out_of_range(seen: Seen) -> Fault | None:
     if y is None or not y.outside:
         return None
     if y.missing:
-        return seen.fault(
-            "labels out of range",
-            "labels are NaN",
-            "drop these points",
-            evidence=f"{y.missing} of {y.count}",
-            missing=y.missing,
-            labels=y.count,
-        )
+        numbers: dict[str, Any] = {"missing": y.missing, "labels": y.count}
+        evidence = f"{y.missing} of {y.count}"
+        return seen.fault("labels out of range", "labels are NaN", "drop these points", evidence=evidence, **numbers)
     if (y.low, y.high, y.classes) == (-1.0, 1.0, 2) and seen.now.single:
         return None  # −1 and 1, for the sign of one logit: hinge losses want them
     if seen.asker is not None and seen.doctor.patient.loss is not None and seen.now.single:
@@ -38,17 +34,11 @@ def out_of_range(seen: Seen) -> Fault | None:
         if a.numeric or not a.free < -1:  # no loss of probabilities falls below 0 for labels 0 and 1
             return None  # one output, and numbers to regress on
     one_based = y.low == 1 and y.high == y.classes
-    return seen.fault(
-        "labels out of range",
-        f"labels go from {y.low:.0f} to {y.high:.0f}, and the model has {y.classes} classes, 0 to {y.classes - 1}",
-        "subtract 1 from the labels" if one_based else "number the classes from 0 on, or give the head more outputs",
-        evidence=f"{y.outside} of {y.count} are none of them",
-        low=y.low,
-        high=y.high,
-        classes=y.classes,
-        outside=y.outside,
-        labels=y.count,
-    )
+    message = f"labels go from {y.low:.0f} to {y.high:.0f}, and the model has {y.classes} classes, 0 to {y.classes - 1}"
+    fix = "subtract 1 from the labels" if one_based else "number the classes from 0 on, or give the head more outputs"
+    numbers = {"low": y.low, "high": y.high, "classes": y.classes, "outside": y.outside, "labels": y.count}
+    evidence = f"{y.outside} of {y.count} are none of them"
+    return seen.fault("labels out of range", message, fix, evidence=evidence, **numbers)
 
 
 def shares(seen: Seen) -> Fault | None:
@@ -56,12 +46,9 @@ def shares(seen: Seen) -> Fault | None:
     doctor = seen.doctor
     every = doctor.patient.labels
     if not every.is_floating_point() and bool((every == IGNORED).all()):
-        return seen.fault(
-            "labels out of range",
-            f"every label is {IGNORED}, which torch's losses leave out: there is nothing to learn",
-            "look at how labels are made: torch.unique(y)",
-            evidence=f"{every.numel()} of {every.numel()} labels",
-        )
+        message = f"every label is {IGNORED}, which torch's losses leave out: there is nothing to learn"
+        fix, evidence = "look at how labels are made: torch.unique(y)", f"{every.numel()} of {every.numel()} labels"
+        return seen.fault("labels out of range", message, fix, evidence=evidence)
     known = doctor.training.classes
     if known is None:
         return None
@@ -69,13 +56,10 @@ def shares(seen: Seen) -> Fault | None:
     counts = torch.bincount(y, minlength=classes)
     share, top = float(counts.max()) / len(y), int(counts.argmax())
     if share == 1 and len(y) > 1:
-        return seen.fault(
-            "one class of labels",
-            f"every label is class {top}: there is nothing to learn but that",
-            "look at how labels are made and at what the split left: torch.bincount(y)",
-            evidence=f"{len(y)} of {len(y)} labels",
-            label=top,
-        )
+        message = f"every label is class {top}: there is nothing to learn but that"
+        fix = "look at how labels are made and at what the split left: torch.bincount(y)"
+        evidence = f"{len(y)} of {len(y)} labels"
+        return seen.fault("one class of labels", message, fix, evidence=evidence, label=top)
     if not (share >= _MOST or (share >= _HALF and share * classes >= _EVEN)):
         return None
     prefers = doctor.training.preferred
@@ -83,15 +67,11 @@ def shares(seen: Seen) -> Fault | None:
         return None  # the loss weighs classes
     if doctor.learned or _recall(seen, y, classes) > _RECALL:
         return None
-    return seen.fault(
-        "class imbalance",
-        f"most labels are class {top}: guessing it always is nearly right",
-        "weights for rare classes: w = 1 / torch.bincount(y).clamp_min(1).float(); "
-        "nn.CrossEntropyLoss(weight=w / w.mean()), or a WeightedRandomSampler",
-        evidence=f"{share:.0%} of {len(y)} labels; {classes} classes",
-        share=share,
-        label=top,
-    )
+    message = f"most labels are class {top}: guessing it always is nearly right"
+    fix = "weights for rare classes: w = 1 / torch.bincount(y).clamp_min(1).float(); "
+    fix += "nn.CrossEntropyLoss(weight=w / w.mean()), or a WeightedRandomSampler"
+    evidence = f"{share:.0%} of {len(y)} labels; {classes} classes"
+    return seen.fault("class imbalance", message, fix, evidence=evidence, share=share, label=top)
 
 
 def _recall(seen: Seen, y: torch.Tensor, classes: int) -> float:
@@ -118,20 +98,17 @@ def rare(seen: Seen) -> Fault | None:
     share, constant = float(y.double().mean()), a.constant[0]
     if not share < _RARE or a.softmax_axis is not None or not seen.doctor.loss > 3 * constant:
         return None
-    return seen.fault(
-        "rare labels",
-        "hardly any label is 1, and the model starts by expecting half of them",
-        f"fg.match_prior(model, data, prior='labels'): a head's bias of log(p / (1 − p)), here about "
-        f"{float(torch.logit(torch.tensor(max(share, 1e-6)))):.2f}",
-        seen.now.head,
-        f"{share:.1%} are 1; the loss is {seen.doctor.loss:.3g}, that of a constant guess {constant:.3g}",
-        share=share,
-    )
+    message = "hardly any label is 1, and the model starts by expecting half of them"
+    bias = float(torch.logit(torch.tensor(max(share, 1e-6))))
+    fix = f"fg.match_prior(model, data, prior='labels'): a head's bias of log(p / (1 − p)), here about {bias:.2f}"
+    evidence = f"{share:.1%} are 1; the loss is {seen.doctor.loss:.3g}, that of a constant guess {constant:.3g}"
+    return seen.fault("rare labels", message, fix, seen.now.head, evidence, share=share)
 
 
 MAY_NOT_GO = "labels may not go with the inputs"  # how the remark begins
 _POINTS, _SHUFFLES = 200, 99  # that tell a relation from none; of the labels
 _CHANCE = 0.1  # of as good a fit to shuffled labels
+_SHUFFLE = "shuffle inputs and labels by one permutation, and look at some pairs"
 
 
 def unrelated(seen: Seen) -> Fault | None:
@@ -152,13 +129,8 @@ def unrelated(seen: Seen) -> Fault | None:
     words = f"{best}, and shuffled labels do as well in {chance:.0%} of cases"
     if doctor.patient.loader is None and doctor.patient.dataset is None:
         raise FaultRemark(f"{MAY_NOT_GO}: {words} (ridge regression, {len(x)} points)")
-    return seen.fault(
-        "labels do not go with inputs",
-        "no regression predicts labels from inputs: these were shuffled against each other, or labels are random",
-        "shuffle inputs and labels by one permutation, and look at some pairs",
-        evidence=words,
-        chance=chance,
-    )
+    message = "no regression predicts labels from inputs: these were shuffled against each other, or labels are random"
+    return seen.fault("labels do not go with inputs", message, _SHUFFLE, evidence=words, chance=chance)
 
 
 def by_heart(own: float, held: float, error: float, steps: int) -> Fault:
@@ -169,7 +141,7 @@ def by_heart(own: float, held: float, error: float, steps: int) -> Fault:
         f"seen ({held:.0%}): these were shuffled against each other, or labels are random",
         "",
         f"balanced accuracy on held-out points is {held:.1%} ± {error:.1%}, every point held out once",
-        "shuffle inputs and labels by one permutation, and look at some pairs; if they fit, there are too few points",
+        f"{_SHUFFLE}; if they fit, there are too few points",
         {"own": own, "held": held, "error": error, "steps": steps},
     )
 
@@ -216,13 +188,8 @@ def target_scale(seen: Seen) -> Fault | None:
     if not run.wild and doctor.progress(run.start, run.end) > 0.5:
         return None
     spread = math.sqrt(float(y.var())) if y.numel() > 1 else size
-    return seen.fault(
-        "targets not scaled",
-        "targets are far larger than what the model gives at the start",
-        "standardize them: (y - y.mean()) / y.std(), and undo it after the model",
-        seen.now.head,
-        f"targets have RMS {size:.3g} (standard deviation {spread:.3g}), outputs {mine:.3g}; after "
-        f"{len(run.losses) - 1} steps the loss is {run.end:.3g} of {run.start:.3g}",
-        targets=size,
-        outputs=mine,
-    )
+    message = "targets are far larger than what the model gives at the start"
+    fix = "standardize them: (y - y.mean()) / y.std(), and undo it after the model"
+    evidence = f"targets have RMS {size:.3g} (standard deviation {spread:.3g}), outputs {mine:.3g}; after "
+    evidence += f"{len(run.losses) - 1} steps the loss is {run.end:.3g} of {run.start:.3g}"
+    return seen.fault("targets not scaled", message, fix, seen.now.head, evidence, targets=size, outputs=mine)

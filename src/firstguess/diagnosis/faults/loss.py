@@ -20,55 +20,40 @@ def find(seen: Seen) -> Iterator[Fault]:
     a, end = seen.doctor.answers, seen.doctor.end
     shapes = f"outputs {a.shape}, labels {tuple(a.y.shape)}"
     if not a.depends:
-        yield seen.fault(
-            "loss does not depend on the outputs",
-            "the loss has no gradient for any outputs: something in it is detached, rounded or an arg-max",
-            "compute the loss from the outputs themselves: no .detach(), .data, .item(), argmax or round",
-            evidence="gradient 0 for normal numbers, probabilities and these outputs",
-        )
+        message = "the loss has no gradient for any outputs: something in it is detached, rounded or an arg-max"
+        fix = "compute the loss from the outputs themselves: no .detach(), .data, .item(), argmax or round"
+        evidence = "gradient 0 for normal numbers, probabilities and these outputs"
+        yield seen.fault("loss does not depend on the outputs", message, fix, evidence=evidence)
         return
     if a.broadcast or (a.unpaired and tuple(a.y.shape) != a.shape):
-        flat = a.y.numel() == math.prod(a.shape)
-        yield seen.fault(
-            "targets broadcast",
-            "labels are broadcast against the outputs: every output is compared with labels that are not its own",
-            f"labels of the outputs' shape: y.reshape({', '.join(map(str, (-1, *a.shape[1:])))})"
-            if flat
-            else f"one output per label, or one-hot labels: F.one_hot(y.long().flatten(), {a.width}).float()",
-            evidence=f"{shapes}; outputs permuted over {'classes' if a.broadcast else 'points'} give the same loss",
-        )
+        message = "labels are broadcast against the outputs: every output is compared with labels that are not its own"
+        fix = f"one output per label, or one-hot labels: F.one_hot(y.long().flatten(), {a.width}).float()"
+        if a.y.numel() == math.prod(a.shape):
+            fix = f"labels of the outputs' shape: y.reshape({', '.join(map(str, (-1, *a.shape[1:])))})"
+        evidence = f"{shapes}; outputs permuted over {'classes' if a.broadcast else 'points'} give the same loss"
+        yield seen.fault("targets broadcast", message, fix, evidence=evidence)
     elif a.unpaired or a.misplaced > _MISPLACED:
-        yield seen.fault(
-            "outputs and labels not paired",
-            "the loss does not compare each output with its own label",
-            "compare outputs[i] with labels[i]; check means, flips and reshapes (outputs.movedim(1, -1) comes before "
-            ".reshape(-1, classes))",
-            evidence=f"{shapes}; "
-            + (
-                "outputs permuted over points give the same loss"
-                if a.unpaired
-                else f"of labels changed one by one, {a.misplaced:.0%} move the gradients of other points"
-            ),
-        )
+        message = "the loss does not compare each output with its own label"
+        fix = "compare outputs[i] with labels[i]; check means, flips and reshapes (outputs.movedim(1, -1) comes before "
+        fix += ".reshape(-1, classes))"
+        evidence = "outputs permuted over points give the same loss"
+        if not a.unpaired:
+            evidence = f"of labels changed one by one, {a.misplaced:.0%} move the gradients of other points"
+        yield seen.fault("outputs and labels not paired", message, fix, evidence=f"{shapes}; {evidence}")
     if not end.bounded and end.name != "clamp" and (words := a.wants_probabilities):
-        many = a.width > 1
-        yield seen.fault(
-            "loss wants probabilities",
-            "the loss takes outputs for probabilities, and the model gives numbers of any size",
-            f"{'softmax(dim=-1)' if many else 'sigmoid'} after the last layer, or the loss of logits: "
-            f"{'nn.CrossEntropyLoss()' if many else 'nn.BCEWithLogitsLoss()'}",
-            evidence=f"outside 0 to 1 {words}",
-        )
+        message = "the loss takes outputs for probabilities, and the model gives numbers of any size"
+        last, other = ("softmax(dim=-1)", "CrossEntropyLoss") if a.width > 1 else ("sigmoid", "BCEWithLogitsLoss")
+        fix = f"{last} after the last layer, or the loss of logits: nn.{other}()"
+        yield seen.fault("loss wants probabilities", message, fix, evidence=f"outside 0 to 1 {words}")
     linear = a.linear and a.only_label and a.classes is not None and end.name != "log-softmax"
     if linear or a.minus_probability:
-        yield seen.fault(
-            "loss wants log-probabilities",
-            "the loss is linear in the outputs: it takes them for logarithms of probabilities"
-            if linear
-            else "the loss is minus the label's probability: it takes the outputs of a softmax for their logarithms",
-            "F.log_softmax(outputs, dim=1), or nn.CrossEntropyLoss() of the logits",
-            evidence="its gradient is the same for any outputs" if linear else "it cannot fall below −1",
-        )
+        message = "the loss is minus the label's probability: it takes the outputs of a softmax for their logarithms"
+        evidence = "it cannot fall below −1"
+        if linear:
+            message = "the loss is linear in the outputs: it takes them for logarithms of probabilities"
+            evidence = "its gradient is the same for any outputs"
+        fix = "F.log_softmax(outputs, dim=1), or nn.CrossEntropyLoss() of the logits"
+        yield seen.fault("loss wants log-probabilities", message, fix, evidence=evidence)
     yield from _regression(seen)
     yield from _weights(seen)
 
@@ -82,17 +67,12 @@ def _regression(seen: Seen) -> Iterator[Fault]:
     numbers = a.width == 1 and 2 < classes <= _FEW and float(shares.min()) > 0.3 / classes
     hot = a.width > 1 or classes == 2
     if numbers or (hot and a.kinked):
-        yield seen.fault(
-            "regression loss for classes",
-            "class numbers are learned as amounts: class 2 is not twice class 1"
-            if numbers
-            else "an absolute error is lowest for the most frequent answer, whatever the chances: rarer classes vanish",
-            f"nn.Linear(…, {classes}) as the last layer and nn.CrossEntropyLoss() with y.long()"
-            if numbers or a.width > 1
-            else "nn.BCEWithLogitsLoss() of the logit",
-            evidence=f"{classes} classes as labels {tuple(a.y.shape)}; an output beyond its label costs",
-            classes=classes,
-        )
+        message = "an absolute error is lowest for the most frequent answer, whatever the chances: rarer classes vanish"
+        message = "class numbers are learned as amounts: class 2 is not twice class 1" if numbers else message
+        fix = f"nn.Linear(…, {classes}) as the last layer and nn.CrossEntropyLoss() with y.long()"
+        fix = fix if numbers or a.width > 1 else "nn.BCEWithLogitsLoss() of the logit"
+        evidence = f"{classes} classes as labels {tuple(a.y.shape)}; an output beyond its label costs"
+        yield seen.fault("regression loss for classes", message, fix, evidence=evidence, classes=classes)
 
 
 def _weights(seen: Seen) -> Iterator[Fault]:
@@ -101,20 +81,17 @@ def _weights(seen: Seen) -> Iterator[Fault]:
         return
     y, classes = a.classes
     if a.ignored:
-        yield seen.fault(
-            "class weights",
-            f"points of class {a.ignored[0]} do not count: whatever their outputs, the loss has no gradient for them",
-            "check ignore_index, the weights, and the labels' form: a hinge loss wants −1 and 1, not 0 and 1",
-            evidence=f"{float((y == a.ignored[0]).double().mean()):.0%} of the labels are of it",
-            ignored=a.ignored,
+        message = (
+            f"points of class {a.ignored[0]} do not count: whatever their outputs, the loss has no gradient for them"
         )
+        fix = "check ignore_index, the weights, and the labels' form: a hinge loss wants −1 and 1, not 0 and 1"
+        evidence = f"{float((y == a.ignored[0]).double().mean()):.0%} of the labels are of it"
+        yield seen.fault("class weights", message, fix, evidence=evidence, ignored=a.ignored)
         return
-    if a.preferred is None or len(a.preferred) != classes:
+    counts = a.counts
+    if a.preferred is None or len(a.preferred) != classes or counts is None:
         return
     shares = torch.bincount(y, minlength=classes).double() / len(y)
-    counts = a.counts
-    if counts is None:
-        return
     top, usual = int(a.preferred.argmax()), int(shares.argmax())
     rarest = int(torch.where(shares > 0, shares, 2.0).argmin())
     favour = float(a.preferred[top] / a.preferred[usual].clamp_min(1e-12))
@@ -124,11 +101,9 @@ def _weights(seen: Seen) -> Iterator[Fault]:
     wrong_way = float(counts[usual]) > (_COUNTS if uneven else _EVEN) * float(counts[rarest])
     if rare or wrong_way:
         which, other = (top, usual) if rare else (usual, rarest)
-        yield seen.fault(
-            "class weights",
-            f"the loss's weights favour class {which} far beyond its share of the labels",
-            "weights of 1/frequency: w = 1 / torch.bincount(y).float(); nn.CrossEntropyLoss(weight=w / w.mean())",
-            evidence=f"a point of it counts {float(counts[which] / counts[other].clamp_min(1e-12)):.3g} times one of "
-            f"class {other}; {float(shares[which]):.0%} of the labels are of it, {float(shares[other]):.0%} of that",
-            favoured=which,
-        )
+        message = f"the loss's weights favour class {which} far beyond its share of the labels"
+        fix = "weights of 1/frequency: w = 1 / torch.bincount(y).float(); nn.CrossEntropyLoss(weight=w / w.mean())"
+        times = f"{float(counts[which] / counts[other].clamp_min(1e-12)):.3g} times"
+        evidence = f"a point of it counts {times} one of class {other}; "
+        evidence += f"{float(shares[which]):.0%} of the labels are of it, {float(shares[other]):.0%} of that"
+        yield seen.fault("class weights", message, fix, evidence=evidence, favoured=which)

@@ -32,8 +32,8 @@ def running(seen: Seen) -> Fault | None:
         return None
     p = doctor.patient
     model = p.copy()
-    norms = {n: m for n, m in model.named_modules() if isinstance(m, BATCH_NORMS) and not m.training}
-    norms = {n: m for n, m in norms.items() if m.running_var is not None}
+    norms = {n: m for n, m in model.named_modules() if isinstance(m, BATCH_NORMS) and m.running_var is not None}
+    norms = {n: m for n, m in norms.items() if not m.training}
     if not norms:
         return None
     off: dict[str, float] = {}
@@ -50,15 +50,12 @@ def running(seen: Seen) -> Fault | None:
         before, after = float(p.loss_of(use)), float(p.loss_of(train))
     if not before > _WORSE * after:
         return None
-    return seen.fault(
-        "running statistics",
-        "BatchNorms use running statistics in eval mode that are far from those of these data",
-        "a smaller momentum and larger batches; or count them again: module.reset_running_stats(), then the training "
-        "data through model.train() without steps",
-        worst,
-        f"off by a factor of {off[worst]:.3g}; the loss is {before:.3g}, with the batch's own statistics {after:.3g}",
-        factor=off[worst],
-    )
+    message = "BatchNorms use running statistics in eval mode that are far from those of these data"
+    fix = "a smaller momentum and larger batches; or count them again: module.reset_running_stats(), then the training "
+    fix += "data through model.train() without steps"
+    evidence = f"the loss is {before:.3g}, with the batch's own statistics {after:.3g}"
+    evidence = f"off by a factor of {off[worst]:.3g}; {evidence}"
+    return seen.fault("running statistics", message, fix, worst, evidence, factor=off[worst])
 
 
 def _statistics(off: dict[str, float], name: str) -> Callable[..., None]:
@@ -90,14 +87,10 @@ def mixed(seen: Seen) -> Fault | None:
         after = p.outputs(model, replace(p.batch, inputs=others))
     if len(before) != len(x) or not (far := float((after - before)[half:].abs().max())) > _MIXED * float(before.std()):
         return None
-    return seen.fault(
-        "points of a batch are mixed",
-        "the output of a point depends on the other points of its batch: a layer takes the batch for its sequence",
-        f"batch_first=True in {seen.code(layers[0])}; or x.transpose(0, 1) before it and back after it",
-        layers[0],
-        f"with other points in half of the batch, outputs of the other half change by up to {far:.2g}",
-        change=far,
-    )
+    message = "the output of a point depends on the other points of its batch: a layer takes the batch for its sequence"
+    fix = f"batch_first=True in {seen.code(layers[0])}; or x.transpose(0, 1) before it and back after it"
+    evidence = f"with other points in half of the batch, outputs of the other half change by up to {far:.2g}"
+    return seen.fault("points of a batch are mixed", message, fix, layers[0], evidence, change=far)
 
 
 def spectral(seen: Seen) -> Fault | None:
@@ -106,8 +99,13 @@ def spectral(seen: Seen) -> Fault | None:
         if module.training:
             continue
         for w, u, v in _spectral_norms(module):
-            if (found := _loose(seen, name, w, u, v)) is not None:
-                return found
+            known, largest = abs(float(u @ w @ v)), float(torch.linalg.matrix_norm(w.double(), 2))
+            if known < _LOOSE * largest:
+                message = "a spectral norm in eval mode has not been iterated: its weight is far larger than it says"
+                fix = "a forward in train mode first: model.train(); model(x); model.eval()"
+                evidence = f"divided by {known:.3g}, where the largest singular value is {largest:.3g}"
+                numbers = {"estimate": known, "largest": largest}
+                return seen.fault("spectral norm before its first step", message, fix, name, evidence, **numbers)
     return None
 
 
@@ -121,21 +119,6 @@ def _spectral_norms(module: nn.Module) -> Iterator[tuple[torch.Tensor, ...]]:
         for part in parts:
             if hasattr(part, "_u") and hasattr(part, "_reshape_weight_to_matrix"):
                 yield part._reshape_weight_to_matrix(parts.original.detach()), part._u, part._v
-
-
-def _loose(seen: Seen, name: str, w: torch.Tensor, u: torch.Tensor, v: torch.Tensor) -> Fault | None:
-    known, largest = abs(float(u @ w @ v)), float(torch.linalg.matrix_norm(w.double(), 2))
-    if not known < _LOOSE * largest:
-        return None
-    return seen.fault(
-        "spectral norm before its first step",
-        "a spectral norm in eval mode has not been iterated: its weight is far larger than it says",
-        "a forward in train mode first: model.train(); model(x); model.eval()",
-        name,
-        f"divided by {known:.3g}, where the largest singular value is {largest:.3g}",
-        estimate=known,
-        largest=largest,
-    )
 
 
 def padding(seen: Seen) -> Fault | None:
@@ -173,13 +156,9 @@ def padding(seen: Seen) -> Fault | None:
     sizes = g.norm(dim=-1)
     pads = ids == pad
     if bool(sizes[:, :-1][pads[:, :-1]].any()) and not bool(sizes[~pads].any()):
-        return seen.fault(
-            "mask that hides everything",
-            "outputs depend on the padding alone: every real token is hidden",
-            _SENSE,
-            evidence=f"their gradient is exactly 0 at every token but {pad}",
-            pad=pad,
-        )
+        message = "outputs depend on the padding alone: every real token is hidden"
+        evidence = f"their gradient is exactly 0 at every token but {pad}"
+        return seen.fault("mask that hides everything", message, _SENSE, evidence=evidence, pad=pad)
     ended = pads[:, -1]
     if float(ended.double().mean()) < 0.5:
         return None
@@ -189,15 +168,11 @@ def padding(seen: Seen) -> Fault | None:
     times = float(sizes[mine].mean() / sizes[~mine].mean().clamp_min(1e-30)) if bool((~mine).any()) else math.nan
     if not (share > _PADS or times > _TIMES):
         return None
-    return seen.fault(
-        "last token is padding",
-        "the class is read at the last position, which is padding in most sequences",
-        "read it at the last real token: outputs[torch.arange(len(ids)), (ids != pad).sum(1) - 1]; or pad on the left",
-        evidence=f"{float(ended.double().mean()):.0%} of the sequences end in {pad}, where {share:.0%} of the outputs' "
-        f"gradient is; at a pad it is {times:.3g} times that at a token",
-        pad=pad,
-        share=share,
-    )
+    message = "the class is read at the last position, which is padding in most sequences"
+    fix = "read it at the last real token: outputs[torch.arange(len(ids)), (ids != pad).sum(1) - 1]; or pad on the left"
+    evidence = f"{float(ended.double().mean()):.0%} of the sequences end in {pad}, where {share:.0%} of the outputs' "
+    evidence += f"gradient is; at a pad it is {times:.3g} times that at a token"
+    return seen.fault("last token is padding", message, fix, evidence=evidence, pad=pad, share=share)
 
 
 def _pad(ids: torch.Tensor, tables: list[nn.Embedding]) -> int | None:
@@ -217,15 +192,8 @@ def dropout(seen: Seen) -> Fault | None:
         return None
     place, p = next(iter(dropped.items()))
     left = "nothing" if p == 1 else f"{1 - p:.1%}"
-    return seen.fault(
-        "Dropout(1)",
-        f"dropout leaves {left} of the signal in training: p is the part that is dropped, not kept",
-        "nn.Dropout(p=0.1)",
-        place,
-        f"p = {p:g}",
-        p=p,
-        layers=list(dropped),
-    )
+    message = f"dropout leaves {left} of the signal in training: p is the part that is dropped, not kept"
+    return seen.fault("Dropout(1)", message, "nn.Dropout(p=0.1)", place, f"p = {p:g}", p=p, layers=list(dropped))
 
 
 def fresh_norms(seen: Seen) -> Fault | None:
@@ -237,14 +205,9 @@ def fresh_norms(seen: Seen) -> Fault | None:
     if seen.trained is not None and seen.notable:
         cure = f"; in train mode the largest share is {seen.trained.largest:.1%}"
         numbers |= {"largest_in_train_mode": seen.trained.largest}
-    return seen.fault(
-        "batchnorm in eval mode before training",
-        "BatchNorms are in eval mode with running statistics that have seen no data, so they do nothing",
-        "model.train(), as in the first step of training",
-        norms[0],
-        f"{len(norms)} of them{cure}",
-        **numbers,
-    )
+    message = "BatchNorms are in eval mode with running statistics that have seen no data, so they do nothing"
+    fix, evidence = "model.train(), as in the first step of training", f"{len(norms)} of them{cure}"
+    return seen.fault("batchnorm in eval mode before training", message, fix, norms[0], evidence, **numbers)
 
 
 _SENSE = (
@@ -259,23 +222,14 @@ def mask(seen: Seen) -> Fault | None:
     x = seen.examination
     for place, points in x.ops.hidden_points.items():
         share = points / max(x.now.samples, 1)
-        return seen.fault(
-            "mask that hides everything",
-            "every score is masked, so that the softmax has nothing to choose from",
-            _SENSE,
-            place,
-            f"at {share:.0%} of the points",
-            share=share,
-        )
+        message = "every score is masked, so that the softmax has nothing to choose from"
+        evidence = f"at {share:.0%} of the points"
+        return seen.fault("mask that hides everything", message, _SENSE, place, evidence, share=share)
     lost = x.now.lost > 0 or x.same or x.now.points == 0
     if x.masks and (lost or "attention_mask" in x.masks):
         name = x.masks[0]
         what = "its outputs are NaN" if x.now.lost else "no token is left" if not x.now.points else "nothing is left"
         what = "its outputs are the same for all points" if x.same and not x.now.lost else what
-        return seen.fault(
-            "mask that hides everything",
-            f"{name} has one value throughout, and hides every token: {what}",
-            _SENSE,
-            mask=name,
-        )
+        message = f"{name} has one value throughout, and hides every token: {what}"
+        return seen.fault("mask that hides everything", message, _SENSE, mask=name)
     return None

@@ -18,6 +18,7 @@ from firstguess.modules.members.initializers import brief
 
 _LEFT = 20.0  # times this batch's gradient
 _REMAKE = "make the optimizer after the model is complete: optimizer = torch.optim.{}(model.parameters(), lr={:g})"
+_MISSING = "parameters missing from the optimizer"
 
 
 def holds(seen: Seen) -> Iterator[Fault]:
@@ -34,22 +35,16 @@ def holds(seen: Seen) -> Iterator[Fault]:
     mine = {id(p): name for name, p in model.named_parameters()}
     free = {id(p) for p in model.parameters() if p.requires_grad}
     remake = _REMAKE.format(type(given).__name__, float(given.param_groups[0]["lr"]))
-    strangers = [p for key, p in held.items() if key not in mine]
+    strangers = sum(key not in mine for key in held)
     lacking = [name for key, name in mine.items() if key in free and key not in held]
-    head = {f"{seen.now.head}.weight", f"{seen.now.head}.bias"}
-    if (strangers and lacking) or not set(mine) & set(held) or head & set(lacking):
-        yield seen.fault(
-            "parameters missing from the optimizer",
-            "the optimizer does not hold parameters of the model that are to learn"
-            + (
-                ", but others that are not in it: the model was changed, or copied, after it was made" * bool(strangers)
-            ),
-            remake,
-            seen.now.head if head & set(lacking) else "",
-            f"{len(lacking)} of {len(free)} parameters are missing ({brief(model, lacking)}), {len(strangers)} are not "
-            "the model's",
-            missing=lacking,
-        )
+    head = {f"{seen.now.head}.weight", f"{seen.now.head}.bias"} & set(lacking)
+    if (strangers and lacking) or not set(mine) & set(held) or head:
+        message = "the optimizer does not hold parameters of the model that are to learn"
+        if strangers:
+            message += ", but others that are not in it: the model was changed, or copied, after it was made"
+        evidence = f"{len(lacking)} of {len(free)} parameters are missing ({brief(model, lacking)})"
+        evidence, place = f"{evidence}, {strangers} are not the model's", seen.now.head if head else ""
+        yield seen.fault(_MISSING, message, remake, place, evidence, missing=lacking)
     elif not set(held) & free:
         yield _frozen(seen, "every parameter that the optimizer holds is frozen", remake)
     yield from _left_over(seen)
@@ -66,12 +61,9 @@ def _unregistered(seen: Seen) -> Iterator[Fault]:
         for name, value in vars(module).items():
             if name in ("_parameters", "_buffers", "_modules"):
                 continue
-            items = (
-                value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
-            )
-            for item in cast("Iterable[Any]", items):
-                own = item.parameters() if isinstance(item, nn.Module) else [item]
-                for w in own:
+            items = value.values() if isinstance(value, dict) else value
+            for item in cast("Iterable[Any]", items if isinstance(value, (dict, list, tuple)) else [value]):
+                for w in item.parameters() if isinstance(item, nn.Module) else [item]:
                     if isinstance(w, torch.Tensor) and w.is_leaf and w.requires_grad and id(w) not in known:
                         hidden.setdefault(f"{path}.{name}".lstrip("."), w)
     given = p.optimizer
@@ -86,21 +78,16 @@ def _unregistered(seen: Seen) -> Iterator[Fault]:
         if torch.equal(before, p.outputs(model)):
             return
     place = next(iter(hidden))
-    yield seen.fault(
-        "parameters missing from the optimizer",
-        f"{place} holds weights that the model does not see: model.parameters() is without them, and they never learn",
-        f"self.{place.rpartition('.')[2]} = nn.ModuleList([…]), nn.ModuleDict({{…}}) or nn.Parameter(…)",
-        evidence=f"outputs depend on {', '.join(hidden)}; the model has {len(known)} parameters and buffers",
-        hidden=list(hidden),
-    )
+    what = "holds weights that the model does not see: model.parameters() is without them, and they never learn"
+    fix = f"self.{place.rpartition('.')[2]} = nn.ModuleList([…]), nn.ModuleDict({{…}}) or nn.Parameter(…)"
+    evidence = f"outputs depend on {', '.join(hidden)}; the model has {len(known)} parameters and buffers"
+    yield seen.fault(_MISSING, f"{place} {what}", fix, evidence=evidence, hidden=list(hidden))
 
 
 def _frozen(seen: Seen, message: str, fix: str) -> Fault:
-    model = seen.doctor.patient.given
-    frozen, count = sum(not p.requires_grad for p in model.parameters()), sum(1 for _ in model.parameters())
-    return seen.fault(
-        "frozen parameters", f"{message}: no step changes anything", fix, evidence=f"{frozen} of {count} are frozen"
-    )
+    frozen = [not p.requires_grad for p in seen.doctor.patient.given.parameters()]
+    evidence = f"{sum(frozen)} of {len(frozen)} are frozen"
+    return seen.fault("frozen parameters", f"{message}: no step changes anything", fix, evidence=evidence)
 
 
 def _left_over(seen: Seen) -> Iterator[Fault]:
@@ -114,13 +101,10 @@ def _left_over(seen: Seen) -> Iterator[Fault]:
         sizes.append(math.sqrt(sum(float(grads[n].square().sum()) for n in kept if n in grads)))
     size = math.sqrt(sum(float(g.square().sum()) for g in kept.values()))
     if size > _LEFT * max(sizes) > 0:
-        yield seen.fault(
-            "gradients left over",
-            "gradients on the model are far larger than this batch's: they are added up from step to step",
-            "optimizer.zero_grad() before loss.backward()",
-            evidence=f"norm {size:.3g}; this batch's is {sizes[0]:.3g}",
-            norm=size,
-        )
+        message = "gradients on the model are far larger than this batch's: they are added up from step to step"
+        fix = "optimizer.zero_grad() before loss.backward()"
+        evidence = f"norm {size:.3g}; this batch's is {sizes[0]:.3g}"
+        yield seen.fault("gradients left over", message, fix, evidence=evidence, norm=size)
 
 
 _HARDLY = 0.1  # of the way to the best loss
@@ -137,9 +121,8 @@ def learning_rate(seen: Seen) -> Iterator[Fault]:
     if doctor.patient.optimizer is None or doctor.learned:
         return
     if not doctor.patient.rate:
-        yield seen.fault(
-            "learning rate too small", "the learning rate is 0: no step changes anything", "lr=1e-3", evidence="lr = 0"
-        )
+        message = "the learning rate is 0: no step changes anything"
+        yield seen.fault("learning rate too small", message, "lr=1e-3", evidence="lr = 0")
         return
     if "weights never initialized" in seen.found and absurd_weights(doctor.patient.fresh()):
         return  # which were never drawn: no copy says what the rate does to weights that are
@@ -177,25 +160,17 @@ def _too_high(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
         smaller = probe.run(0.1 * factor)
         if smaller.calm and smaller.end < calmer.end:
             factor, calmer = 0.1 * factor, smaller
-        happens = (
-            "leaves the numbers"
-            if not run.finite
-            else f"goes from {run.start:.3g} to {run.end:.3g}"
-            + (f" by way of {max(run.losses):.3g}" if max(run.losses) > 2 * max(run.start, run.end) else "")
-            + (", with one output for all points" if run.collapsed else "")
+        happens, good = "leaves the numbers", factor * rate
+        if run.finite:
+            top = max(run.losses) if max(run.losses) > 2 * max(run.start, run.end) else 0.0
+            happens = f"goes from {run.start:.3g} to {run.end:.3g}{f' by way of {top:.3g}' if top else ''}"
+            happens += ", with one output for all points" if run.collapsed else ""
+        message = f"a re-initialized copy is thrown off at lr = {rate:g}, and learns at {good:g}"
+        evidence = (
+            f"in {len(run.losses) - 1} steps the loss {happens}; at {good:g}: {calmer.end:.3g}{_edge(seen, probe)}"
         )
-        edge = _edge(seen, probe)
-        yield seen.fault(
-            "learning rate too high",
-            f"a re-initialized copy is thrown off at lr = {rate:g}, and learns at {factor * rate:g}",
-            f"lr={factor * rate:g}",
-            evidence=f"in {len(run.losses) - 1} steps the loss {happens}; at {factor * rate:g}: {calmer.end:.3g}{edge}",
-            lr=rate,
-            calm=factor * rate,
-            start=run.start,
-            end=run.end,
-            end_calm=calmer.end,
-        )
+        numbers: dict[str, Any] = {"lr": rate, "calm": good, "start": run.start, "end": run.end, "end_calm": calmer.end}
+        yield seen.fault("learning rate too high", message, f"lr={good:g}", evidence=evidence, **numbers)
         return
 
 
@@ -229,20 +204,15 @@ def _too_small(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
         if more.wild:
             return
         if far > _HARDLY and far > _MORE * mine:
-            few = planned is not None and planned <= _FEW
-            yield seen.fault(
-                "too few steps" if few else "learning rate too small",
-                f"{planned} steps are too few to learn anything at lr = {rate:g}"
-                if few
-                else f"at lr = {rate:g} {planned or 'thousands of'} steps hardly change anything",
-                f"steps={number(int(factor * horizon))}, or lr={factor * rate:g}" if few else f"lr={factor * rate:g}",
-                evidence=f"a re-initialized copy comes {mine:.1%} of the way to the best loss, with {factor:g} times "
-                f"the rate {far:.0%}",
-                lr=rate,
-                progress=mine,
-                progress_larger=far,
-                factor=factor,
-            )
+            message = f"at lr = {rate:g} {planned or 'thousands of'} steps hardly change anything"
+            name, fix = "learning rate too small", f"lr={factor * rate:g}"
+            if planned is not None and planned <= _FEW:
+                message = f"{planned} steps are too few to learn anything at lr = {rate:g}"
+                name, fix = "too few steps", f"steps={number(int(factor * horizon))}, or {fix}"
+            evidence = f"a re-initialized copy comes {mine:.1%} of the way to the best loss"
+            evidence += f", with {factor:g} times the rate {far:.0%}"
+            numbers: dict[str, Any] = {"lr": rate, "progress": mine, "progress_larger": far, "factor": factor}
+            yield seen.fault(name, message, fix, evidence=evidence, **numbers)
             return
 
 
@@ -253,10 +223,9 @@ _SPENT = 4.0  # time constants of the decay, after which e^-4 of a weight is lef
 
 def weight_decay(seen: Seen) -> Fault | None:
     """The pull of the decay on a re-initialized copy is beyond the gradient's, and without it the copy learns more."""
-    doctor = seen.doctor
-    if doctor.patient.optimizer is None:
+    doctor, p = seen.doctor, seen.doctor.patient
+    if p.optimizer is None:
         return None
-    p = doctor.patient
     group = max(p.example.param_groups, key=lambda g: float(g.get("weight_decay", 0.0)))
     decay, rate = float(group.get("weight_decay", 0.0)), p.rate
     if not decay:
@@ -275,12 +244,10 @@ def weight_decay(seen: Seen) -> Fault | None:
     with_, without = (doctor.probe.run(factor, decay=on, steps=_STEPS) for on in (True, False))
     if without.finite and with_.finite and not without.end < with_.end - 0.05 * abs(with_.end):
         return None
-    return seen.fault(
-        "weight decay too strong",
-        f"weight_decay = {decay:g} pulls weights to 0 faster than the loss moves them",
-        f"weight_decay={decay / 1000:.0e}",
-        evidence=f"the pull is {decay * size / max(pull, 1e-30):.3g} times the gradient; a re-initialized copy ends at "
-        f"{with_.end:.3g} with it, {without.end:.3g} without",
-        weight_decay=decay,
-        ratio=decay * size / max(pull, 1e-30),
-    )
+    ratio = decay * size / max(pull, 1e-30)
+    message = f"weight_decay = {decay:g} pulls weights to 0 faster than the loss moves them"
+    evidence = f"a re-initialized copy ends at {with_.end:.3g} with it, {without.end:.3g} without"
+    evidence = f"the pull is {ratio:.3g} times the gradient; {evidence}"
+    numbers: dict[str, Any] = {"weight_decay": decay, "ratio": ratio}
+    fix = f"weight_decay={decay / 1000:.0e}"
+    return seen.fault("weight decay too strong", message, fix, evidence=evidence, **numbers)

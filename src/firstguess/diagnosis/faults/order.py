@@ -11,26 +11,16 @@ from firstguess.diagnosis.faults.base import Fault, FaultName
 # Data before the model, the model before its training, facts before what follows from them.
 RANKS: tuple[str, ...] = get_args(FaultName)
 _STATE = (
-    "NaN or Inf",
-    "dead units",
-    "dead layer",
-    "saturated outputs",
-    "head bias",
-    "vanishing logits",
-    "same output for all inputs",
-    "gradients vanish",
-    "gradients explode",
-    "identical units",
-)
+    "NaN or Inf", "dead units", "dead layer", "saturated outputs", "head bias", "vanishing logits",
+    "same output for all inputs", "gradients vanish", "gradients explode", "identical units",
+)  # fmt: skip
 _TRAINING = (
-    "learning rate too high",
-    "learning rate too small",
-    "too few steps",
-    "weight decay too strong",
+    "learning rate too high", "learning rate too small", "too few steps", "weight decay too strong",
     "gradients left over",
-)
+)  # fmt: skip
 _SLOW = ("learning rate too small", "too few steps")
 _DATA = ("class imbalance", "class weights", "rare labels")
+_BEYOND = ("head cannot reach the targets", "loss wants probabilities")
 _LOSS = ("softmax twice", "loss does not depend on the outputs", "targets broadcast", "loss wants probabilities")
 EXPLAINS: dict[str, tuple[str, ...]] = {
     "labels out of range": (*_DATA, *_TRAINING, "dead layer"),
@@ -47,14 +37,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "softmax over one unit": (*_STATE, "zero head", *_TRAINING, *_DATA, *_LOSS, "softmax over the batch"),
     "softmax over the batch": ("softmax twice", "saturated outputs", *_TRAINING),
     "loss does not depend on the outputs": (*_TRAINING, "dead layer", *_DATA),
-    "ReLU after the head": (
-        *_STATE,
-        "zero head",
-        *_TRAINING,
-        *_DATA,
-        "head cannot reach the targets",
-        "loss wants probabilities",
-    ),
+    "ReLU after the head": (*_STATE, "zero head", *_TRAINING, *_DATA, *_BEYOND),
     "head cannot reach the targets": (*_STATE, *_TRAINING, "targets broadcast", "targets not scaled", "softmax twice"),
     "targets broadcast": (*_STATE, *_TRAINING, *_DATA, "loss wants probabilities", "regression loss for classes"),
     "outputs and labels not paired": (*_STATE, *_TRAINING, *_DATA),

@@ -93,11 +93,8 @@ class Patient:
     @property
     def stepped(self) -> bool:
         """Whether the model may have been trained: unless its optimizer has not taken a step."""
-        return (
-            not isinstance(self.optimizer, optim.Optimizer)
-            or bool(self.optimizer.state)
-            or not self.optimizer_keeps_state
-        )
+        own = isinstance(self.optimizer, optim.Optimizer)
+        return not own or bool(self.optimizer.state) or not self.optimizer_keeps_state
 
     @property
     def optimizer_keeps_state(self) -> bool:
@@ -169,20 +166,15 @@ class Patient:
         """The user's loss; without one, the cross-entropy that goes with outputs and labels."""
         if self.loss is not None:
             return _scalar(self.loss)
-        y, out = self.batch.labels, self._shape
-        if y is None:
-            raise NotApplicable("")
+        y = self.labels
+        with torch.no_grad(), IsolatedRandomness(self.seed):
+            out = tuple(self.outputs(self.training_copy()).shape)
         if not y.is_floating_point() and len(out) == y.ndim + 1 and out[1] > int(y.max()):
             return F.cross_entropy
         if set(y.unique().tolist()) <= {0, 1} and math.prod(out) == y.numel():
             return lambda o, t: F.binary_cross_entropy_with_logits(o.reshape(-1), t.reshape(-1).to(o.dtype))
         numbered = not y.is_floating_point() and len(out) == y.ndim + 1  # beyond the classes: a fault of its own
         raise NotApplicable("" if numbered else "the loss is not known, and labels leave it open: pass loss=")
-
-    @cached_property
-    def _shape(self) -> tuple[int, ...]:
-        with torch.no_grad(), IsolatedRandomness(self.seed):
-            return tuple(self.outputs(self.training_copy()).shape)
 
     @property
     def labels(self) -> torch.Tensor:
@@ -340,12 +332,9 @@ def check_loss(patient: Patient) -> Pick:
             wants = next((hint for made, hint in _forms(out, y) if _takes(patient, *made)), "")
             if "out of bounds" in words or "between 0 and 1" in words or "probabilities" in words:
                 return patient.pick  # labels, or outputs, that a fault is named after
-            raise InvalidInput(
-                "a loss that takes (outputs, labels)",
-                got=f"{name} of outputs {_form(out)} and labels {_form(y)}: {kind}: {words}",
-                where="loss",
-                hint=wants or "labels as your training loop gives them to the loss",
-            ) from error
+            got = f"{name} of outputs {_form(out)} and labels {_form(y)}: {kind}: {words}"
+            hint = wants or "labels as your training loop gives them to the loss"
+            raise InvalidInput("a loss that takes (outputs, labels)", got=got, where="loss", hint=hint) from error
 
 
 def _by_loss(patient: Patient, out: torch.Tensor) -> Pick:
@@ -381,9 +370,8 @@ def _forms(out: torch.Tensor, y: torch.Tensor) -> list[tuple[tuple[torch.Tensor,
         forms += [((out, y.to(out.dtype).unsqueeze(-1)), "labels with an axis more: y.float().unsqueeze(-1)")]
         if out.shape[-1] > 1 and not y.is_floating_point() and int(y.min()) >= 0 and int(y.max()) < out.shape[-1]:
             hot = F.one_hot(y, out.shape[-1]).to(out.dtype)
-            forms += [
-                ((out, hot), f"one-hot labels of shape {tuple(hot.shape)}: F.one_hot(y, {out.shape[-1]}).float()")
-            ]
+            words = f"one-hot labels of shape {tuple(hot.shape)}: F.one_hot(y, {out.shape[-1]}).float()"
+            forms += [((out, hot), words)]
     if out.ndim > 2:
         forms += [((out.movedim(-1, 1), y), "classes on axis 1: outputs.movedim(-1, 1)")]
     if out.ndim == 2 and out.shape[1] == 1:

@@ -21,15 +21,10 @@ def nonfinite(seen: Seen) -> Fault | None:
     now = seen.now
     if not now.nonfinite:
         return None
-    share = now.lost / max(now.points, 1)
-    return seen.fault(
-        "NaN or Inf",
-        f"{now.nonfinite} is the first layer that gives NaN or Inf",
-        "look at that layer's weights and inputs: torch.isfinite(…).all()",
-        now.nonfinite,
-        f"{share:.1%} of the points have no guess",
-        points_lost=share,
-    )
+    share, message = now.lost / max(now.points, 1), f"{now.nonfinite} is the first layer that gives NaN or Inf"
+    fix = "look at that layer's weights and inputs: torch.isfinite(…).all()"
+    evidence = f"{share:.1%} of the points have no guess"
+    return seen.fault("NaN or Inf", message, fix, now.nonfinite, evidence, points_lost=share)
 
 
 def log_of_zero(seen: Seen) -> Fault | None:
@@ -39,15 +34,10 @@ def log_of_zero(seen: Seen) -> Fault | None:
         return None
     place, count = next(iter(x.ops.logs.items()))
     share = x.now.lost / max(x.now.points, 1)
-    return seen.fault(
-        "log(0)",
-        "a logarithm of 0 gives −Inf, and it reaches the outputs",
-        "log_softmax instead of log(softmax(x)); else log(x.clamp_min(1e-12)), or log1p",
-        place,
-        f"{count} times; {share:.1%} of the points have outputs that are not finite",
-        count=count,
-        points_lost=share,
-    )
+    message = "a logarithm of 0 gives −Inf, and it reaches the outputs"
+    fix = "log_softmax instead of log(softmax(x)); else log(x.clamp_min(1e-12)), or log1p"
+    evidence = f"{count} times; {share:.1%} of the points have outputs that are not finite"
+    return seen.fault("log(0)", message, fix, place, evidence, count=count, points_lost=share)
 
 
 def same_output(seen: Seen) -> Fault | None:
@@ -58,13 +48,10 @@ def same_output(seen: Seen) -> Fault | None:
     if not same or seen.found:
         return None
     place = f" from {x.same_from} on" if x.same_from else ""
-    return seen.fault(
-        "same output for all inputs",
-        f"all points of a batch have the same values{place}, though inputs differ: the batch was averaged (inputs "
-        "replaced by their mean), or what tells points apart is lost to rounding",
-        "look for a mean over dim 0, and for layers that shrink the signal",
-        x.same_from,
-    )
+    message = f"all points of a batch have the same values{place}, though inputs differ: the batch was averaged "
+    message += "(inputs replaced by their mean), or what tells points apart is lost to rounding"
+    fix = "look for a mean over dim 0, and for layers that shrink the signal"
+    return seen.fault("same output for all inputs", message, fix, x.same_from)
 
 
 _POINTS = 16  # fewer do not tell a dead unit from one that is rarely on
@@ -90,16 +77,10 @@ def _against_initializations(seen: Seen) -> Fault | None:
     if {"saturated outputs", "vanishing logits"} & set(seen.found):  # which make values one up to rounding
         return None
     first, (share, usual) = next(iter(layers.items()))
-    return seen.fault(
-        "dead units",
-        "most units of a layer give one value on all points, far more than after an initialization",
-        _DO,
-        first,
-        f"{first}: {share:.0%} of its units, {usual:.0%} after an initialization; {len(layers)} such layers",
-        dead=share,
-        dead_in_ensemble=usual,
-        layers=list(layers),
-    )
+    message = "most units of a layer give one value on all points, far more than after an initialization"
+    evidence = f"{first}: {share:.0%} of its units, {usual:.0%} after an initialization; {len(layers)} such layers"
+    numbers = {"dead": share, "dead_in_ensemble": usual, "layers": list(layers)}
+    return seen.fault("dead units", message, _DO, first, evidence, **numbers)
 
 
 _DO = "look at the biases and weights before it, and at the learning rate if it was trained"
@@ -151,15 +132,9 @@ def _outright(seen: Seen) -> Fault | None:
     if not found:
         return None
     first, share = next(iter(found.items()))
-    return seen.fault(
-        "dead units",
-        "units of a ReLU are 0 on all points, and pass no gradient",
-        _DO,
-        first,
-        f"{first}: {share:.0%} of its units; {len(found)} such {'layers' if len(found) > 1 else 'layer'}",
-        dead=share,
-        layers=list(found),
-    )
+    message = "units of a ReLU are 0 on all points, and pass no gradient"
+    evidence = f"{first}: {share:.0%} of its units; {len(found)} such {'layers' if len(found) > 1 else 'layer'}"
+    return seen.fault("dead units", message, _DO, first, evidence, dead=share, layers=list(found))
 
 
 _VANISHED = 1e-3  # the first layer's gradient over its size, against the last one's
@@ -182,56 +157,40 @@ def dead_layer(seen: Seen) -> Iterator[Fault]:
     cut = _cut_off(seen, free - set(looks[0])) if looks else list(doctor.weights)
     if cut:
         layer = cut[-1].rpartition(".")[0]
-        yield seen.fault(
-            "dead layer",
-            "outputs depend on a layer, and no gradient goes back to it: the graph is cut after it",
-            "no .detach(), .data, .item(), argmax, numpy or torch.no_grad() between it and the outputs; if it is not "
-            f"to learn, {seen.code(layer)}.requires_grad_(False)",
-            layer,
-            f"{len(cut)} of {len(doctor.weights)} weights have no gradient at all",
-            layers=cut,
-        )
+        message = "outputs depend on a layer, and no gradient goes back to it: the graph is cut after it"
+        fix = "no .detach(), .data, .item(), argmax, numpy or torch.no_grad() between it and the outputs; if it is not "
+        fix += f"to learn, {seen.code(layer)}.requires_grad_(False)"
+        evidence = f"{len(cut)} of {len(doctor.weights)} weights have no gradient at all"
+        yield seen.fault("dead layer", message, fix, layer, evidence, layers=cut)
         return
     if not looks:
         return
     lost = [n for n, g in looks[0].items() if not bool(torch.isfinite(g).all())]
     if lost and not seen.now.nonfinite and not seen.now.lost:
-        yield seen.fault(
-            "NaN or Inf",
-            "outputs are finite, and their gradients are not: the first step makes every weight NaN",
-            "look for a root or logarithm of 0, and for 0 / 0 that torch.where hides: (x + 1e-8).sqrt()",
-            lost[-1].rpartition(".")[0],
-            f"{len(lost)} of {len(looks[0])} gradients have NaN or Inf",
-            layers=lost,
-        )
+        message = "outputs are finite, and their gradients are not: the first step makes every weight NaN"
+        fix = "look for a root or logarithm of 0, and for 0 / 0 that torch.where hides: (x + 1e-8).sqrt()"
+        evidence = f"{len(lost)} of {len(looks[0])} gradients have NaN or Inf"
+        yield seen.fault("NaN or Inf", message, fix, lost[-1].rpartition(".")[0], evidence, layers=lost)
         return
     names = [n for n, g in looks[0].items() if n in doctor.weights and g.ndim > 1]
     dead = [n for n in names if all(n in g and not bool(g[n].any()) for g in looks)]
     if dead:
         layer = dead[0].rpartition(".")[0]
-        yield seen.fault(
-            "dead layer",
-            "no gradient reaches a layer, now or after three steps: it never learns",
-            f"nn.init.kaiming_normal_({seen.code(layer)}.weight); with ReLU also look at the biases before it",
-            layer,
-            f"the gradient is exactly 0 for {len(dead)} of {len(names)} weights",
-            layers=dead,
-        )
+        message = "no gradient reaches a layer, now or after three steps: it never learns"
+        fix = f"nn.init.kaiming_normal_({seen.code(layer)}.weight); with ReLU also look at the biases before it"
+        evidence = f"the gradient is exactly 0 for {len(dead)} of {len(names)} weights"
+        yield seen.fault("dead layer", message, fix, layer, evidence, layers=dead)
         return
     same = [n for n in names if n in free and _copies(doctor.weights[n])]
     twins = [n for n in same if all(_copies(g[n]) for g in looks)]
     if (twins and len(names) > 1) or len(same) > max(1, len(names) / 2):
         layer = same[0].rpartition(".")[0]
-        yield seen.fault(
-            "identical units",
-            "all units of a layer have the same weights and get the same gradient: they stay one unit"
-            if twins
-            else "all units of most layers have the same weights, and hardly differ",
-            f"nn.init.kaiming_normal_({seen.code(layer)}.weight)",
-            layer,
-            f"{len(twins or same)} of {len(names)} layers",
-            layers=twins or same,
-        )
+        message = "all units of most layers have the same weights, and hardly differ"
+        if twins:
+            message = "all units of a layer have the same weights and get the same gradient: they stay one unit"
+        fix, found = f"nn.init.kaiming_normal_({seen.code(layer)}.weight)", twins or same
+        evidence = f"{len(found)} of {len(names)} layers"
+        yield seen.fault("identical units", message, fix, layer, evidence, layers=found)
 
 
 def _cut_off(seen: Seen, without: set[str]) -> list[str]:
@@ -282,16 +241,12 @@ def exploding(seen: Seen) -> Fault | None:
     first = next(iter(grown))
     grads = next(iter(doctor.probe.gradients(p.training_copy())), {})
     times = [float(g.norm() / w.detach().norm()) for n, w in doctor.weights.items() if (g := grads.get(n)) is not None]
-    return seen.fault(
-        "gradients explode",
-        "values grow from layer to layer, or from step to step of a sequence, and gradients with them",
-        "weights as nn.init.kaiming_normal_ gives them, a norm, tanh in recurrent layers; "
-        "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-        first,
-        f"values of {max(grown.values()):.2g} where inputs have {size:.2g}; the largest gradient is "
-        f"{max(times, default=0.0):.2g} times its weights",
-        values=grown,
-    )
+    message = "values grow from layer to layer, or from step to step of a sequence, and gradients with them"
+    fix = "weights as nn.init.kaiming_normal_ gives them, a norm, tanh in recurrent layers; "
+    fix += "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    evidence = f"values of {max(grown.values()):.2g} where inputs have {size:.2g}; the largest gradient is "
+    evidence += f"{max(times, default=0.0):.2g} times its weights"
+    return seen.fault("gradients explode", message, fix, first, evidence, values=grown)
 
 
 def _copies(w: torch.Tensor) -> bool:
@@ -321,14 +276,9 @@ def vanishing_gradients(seen: Seen) -> Fault | None:
         run = doctor.probe.run(1.0, own=own)
         if doctor.progress(min(run.start, doctor.training.constant[0]), run.end) > _STUCK:
             continue
-        return seen.fault(
-            "gradients vanish",
-            "gradients shrink from layer to layer, and the first layers do not learn",
-            "weights of the usual size: nn.init.kaiming_normal_(layer.weight) for each layer"
-            if own
-            else "ReLU or GELU in place of sigmoid and tanh, a norm before each activation, or residual connections",
-            first.rpartition(".")[0],
-            f"over its weights, the gradient of {first} is {ratio:.1g} times that of {last}",
-            ratio=ratio,
-        )
+        message = "gradients shrink from layer to layer, and the first layers do not learn"
+        fix = "ReLU or GELU in place of sigmoid and tanh, a norm before each activation, or residual connections"
+        fix = "weights of the usual size: nn.init.kaiming_normal_(layer.weight) for each layer" if own else fix
+        evidence = f"over its weights, the gradient of {first} is {ratio:.1g} times that of {last}"
+        return seen.fault("gradients vanish", message, fix, first.rpartition(".")[0], evidence, ratio=ratio)
     return None

@@ -8,12 +8,10 @@ import torch
 from torch import nn
 
 from firstguess.diagnosis.faults.base import Fault, Seen
+from firstguess.modules.members.weight_statistics import scaled_size
 
-_LARGE, _SIZE, _SMALL = (
-    1e4,
-    300.0,
-    1e-30,
-)  # of an entry; of RMS·√fan_in, which initializers make 0.1 to 2; of all entries
+_LARGE, _SMALL = 1e4, 1e-30  # of an entry; of all entries
+_SIZE = 300.0  # of RMS·√fan_in, which initializers make 0.1 to 2
 
 
 def absurd(seen: Seen) -> Fault | None:
@@ -24,17 +22,11 @@ def absurd(seen: Seen) -> Fault | None:
     if not found:
         return None
     name = next(iter(found))
-    layer = name.rpartition(".")[0]
-    return seen.fault(
-        "weights never initialized",
-        "weights have values that no initializer gives: memory as it was found, or a training that blew up",
-        f"initialize them: nn.init.kaiming_uniform_({seen.code(name)})"
-        if model.get_parameter(name).ndim > 1
-        else f"initialize them: nn.init.zeros_({seen.code(name)})",
-        layer or name,
-        f"{name}: {found[name]}; {len(found)} of {count} parameters",
-        parameters=found,
-    )
+    message = "weights have values that no initializer gives: memory as it was found, or a training that blew up"
+    how = "kaiming_uniform_" if model.get_parameter(name).ndim > 1 else "zeros_"
+    fix = f"initialize them: nn.init.{how}({seen.code(name)})"
+    place, evidence = name.rpartition(".")[0] or name, f"{name}: {found[name]}; {len(found)} of {count} parameters"
+    return seen.fault("weights never initialized", message, fix, place, evidence, parameters=found)
 
 
 def absurd_weights(model: nn.Module) -> dict[str, str]:
@@ -46,31 +38,27 @@ def absurd_weights(model: nn.Module) -> dict[str, str]:
         w = parameter.detach()
         top = float(w.abs().max())
         if not math.isfinite(top):
-            lost = int((~torch.isfinite(w)).sum())
-            found[name] = f"{lost} of {w.numel()} entries are NaN or Inf"
+            found[name] = f"{int((~torch.isfinite(w)).sum())} of {w.numel()} entries are NaN or Inf"
         elif 0 < top < _SMALL:
             found[name] = f"the largest entry is {top:.1g}"
-        elif top > _LARGE or (w.ndim > 1 and _size(w) > _SIZE):
+        elif top > _LARGE or (w.ndim > 1 and scaled_size(w) > _SIZE):
             found[name] = f"entries up to {top:.1g}"
     return found
-
-
-def _size(w: torch.Tensor) -> float:
-    fan_in = w.numel() / w.shape[0]
-    return float(w.double().square().mean().sqrt()) * math.sqrt(fan_in)
 
 
 def not_loaded(seen: Seen) -> Fault | None:
     """Weights that look like a fresh draw, of a model that is said to be trained: by their singular values."""
     if not (found := seen.doctor.patient.untrained) or seen.doctor.has_learned:
         return None
-    whole = found == "all"
-    return seen.fault(
-        "checkpoint not loaded",
-        f"trained=True, but {'no weight shows' if whole else 'not every weight shows'} traces of training",
-        "print(model.load_state_dict(torch.load(path), strict=False)): it names the keys that are missing or not known",
-        evidence="singular values are those of a fresh draw; a short training leaves them so" if whole else found,
+    shows, evidence = "not every weight shows", found
+    if found == "all":
+        shows = "no weight shows"
+        evidence = "singular values are those of a fresh draw; a short training leaves them so"
+    fix = (
+        "print(model.load_state_dict(torch.load(path), strict=False)): it names the keys that are missing or not known"
     )
+    message = f"trained=True, but {shows} traces of training"
+    return seen.fault("checkpoint not loaded", message, fix, evidence=evidence)
 
 
 _NOTHING = 1e-12  # RMS of the logits without what classes share: 40 layers that lose a factor of two each
@@ -94,17 +82,11 @@ def vanishing(seen: Seen) -> Fault | None:
     if not tiny and not small:
         return None
     first = next(iter(tiny), x.now.head)
-    parts: list[str] = []
+    evidence = f"logits differ by {x.size:.1g} (RMS)"
     if tiny:
         more = f" ({len(tiny)} such layers)" if len(tiny) > 1 else ""
-        parts.append(f"the weights of {first} have RMS·√fan_in = {tiny[first]:.1g}, initializers give 0.1 to 2{more}")
-    parts.append(f"logits differ by {x.size:.1g} (RMS)")
-    return seen.fault(
-        "vanishing logits",
-        "weights, or logits, have next to no size",
-        f"weights at the size that their initializer gives, e.g. nn.init.kaiming_normal_({seen.code(first)}.weight)",
-        first,
-        "; ".join(parts),
-        logits=x.size,
-        weights=tiny,
-    )
+        own = f"the weights of {first} have RMS·√fan_in = {tiny[first]:.1g}, initializers give 0.1 to 2{more}"
+        evidence = f"{own}; {evidence}"
+    message = "weights, or logits, have next to no size"
+    fix = f"weights at the size that their initializer gives, e.g. nn.init.kaiming_normal_({seen.code(first)}.weight)"
+    return seen.fault("vanishing logits", message, fix, first, evidence, logits=x.size, weights=tiny)

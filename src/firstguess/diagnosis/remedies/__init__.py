@@ -12,9 +12,11 @@ Remedy = Callable[[Case], Iterator[Variant]]
 
 def _of_tokens(change: Callable[[Network], Iterator[Variant]]) -> Remedy:
     """A change of networks of tokens."""
-    return lambda case: (
-        iter(()) if case.network is None or not needs_tokens(case.network.layers) else change(case.network)
-    )
+
+    def remedy(case: Case) -> Iterator[Variant]:
+        yield from change(case.network) if case.network and needs_tokens(case.network.layers) else ()
+
+    return remedy
 
 
 REMEDIES: dict[str, Remedy] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,8 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError
 from firstguess.data import Data
-from firstguess.diagnosis.remedies.base import (
-    IMPORTS,
-    Case,
-    Variant,
-    described,
-    inputs_of,
-    is_activation,
-    of_modules,
-    pasted,
-    replace_module,
-)
+from firstguess.diagnosis.remedies import base
+from firstguess.diagnosis.remedies.base import Case, Variant
 from firstguess.modules.flow import trace_flow
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import centered
@@ -72,15 +64,17 @@ def centred(case: Case) -> Iterator[Variant]:
     """φ − E φ in place of every φ that causes bias: it causes none (theory.md §4; IGB's shifted ReLU)."""
     example = case.example()
     places = () if example is None else example.named_modules(remove_duplicate=False)
-    shared = [module for path, module in places if path and is_activation(module)]
+    shared = [module for path, module in places if path and base.is_activation(module)]
     modules = () if example is None else example.named_modules()
-    paths = [path for path, module in modules if path and is_activation(module)]
+    paths = [path for path, module in modules if path and base.is_activation(module)]
     # On the model itself, where each activation is a module of its own.
-    code = pasted(_CENTRED_CODE.format(paths=paths)) if paths and len(shared) == len(paths) else ""
-    for variant in case.either(
-        lambda network: described(network, _CENTRED, _centred, price=_CENTRED_PRICE), lambda: _of_model(case, paths)
-    ):
-        yield replace(variant, code=code)
+    code = base.pasted(_CENTRED_CODE.format(paths=paths)) if paths and len(shared) == len(paths) else ""
+
+    def centre(layer: Layer, _: Layer | None) -> Layer | None:
+        return Activate(centered(layer.phi)) if isinstance(layer, Activate) and causes_bias(layer.phi) else None
+
+    describe = partial(base.described, title=_CENTRED, change=centre, price=_CENTRED_PRICE)
+    yield from (replace(one, code=code) for one in case.either(describe, lambda: _of_model(case, paths)))
 
 
 def _of_model(case: Case, paths: list[str]) -> Iterator[Variant]:
@@ -90,10 +84,10 @@ def _of_model(case: Case, paths: list[str]) -> Iterator[Variant]:
         for path in paths:
             module = model.get_submodule(path)
             if not isinstance(module, Centred):
-                replace_module(model, path, Centred(module, path, means))
+                base.replace_module(model, path, Centred(module, path, means))
         return model
 
-    for variant in of_modules(case, paths, wrap, _CENTRED, "", price=_CENTRED_PRICE):
+    for variant in base.of_modules(case, paths, wrap, _CENTRED, "", price=_CENTRED_PRICE):
         assert variant.model is not None
         source = case.source(variant.model)
         try:
@@ -103,10 +97,6 @@ def _of_model(case: Case, paths: list[str]) -> Iterator[Variant]:
             return
         means.fix()
         yield replace(variant, edit="subtract its mean from each activation", source=source)
-
-
-def _centred(layer: Layer, _: Layer | None) -> Layer | None:
-    return Activate(centered(layer.phi)) if isinstance(layer, Activate) and causes_bias(layer.phi) else None
 
 
 class Means:
@@ -163,7 +153,7 @@ def edge(case: Case) -> Iterator[Variant]:
         model=case.model if drawn is not None else None,
         source=drawn,
         aim="gradients",
-        code="" if case.model is None else f"{IMPORTS}{_EDGE_CODE.format(weight_var=target, bias_var=bias_var)}",
+        code="" if case.model is None else f"{base.IMPORTS}{_EDGE_CODE.format(weight_var=target, bias_var=bias_var)}",
         price="none in gradients; guesses of a deep plain network are biased there",
         note="at the edge gradients keep their size through any depth, once the signal's own size has settled",
         otherwise="for gradients, not for even guesses: deep plain networks at the edge are biased, and keep gradients",
@@ -196,7 +186,7 @@ def tuned(case: Case) -> Iterator[Variant]:
     network = case.network
     if network is None or needs_tokens(network.layers) or needs_images(network.layers):
         return
-    x = inputs_of(case.batches)
+    x = base.inputs_of(case.batches)
     given = Inputs() if x is None else Inputs.of_data(Data(x.numpy()))
     gamma = _NONLINEAR * (1.0 + given.mean_square / given.variance) - 1.0
     began = time.perf_counter()
@@ -204,11 +194,9 @@ def tuned(case: Case) -> Iterator[Variant]:
         predict(network, inputs=given)
         needed = _PREDICTIONS * (time.perf_counter() - began)
         if needed > _PART * case.seconds:
-            raise TimeIsUp(
-                f"a network that is tuned in {_PART * case.seconds:.0f} s",
-                got=f"about {needed:.0f} s",
-                hint="fg.tune(fg.read(model, data).network, gamma=0.5)",
-            )
+            expected = f"a network that is tuned in {_PART * case.seconds:.0f} s"
+            hint = "fg.tune(fg.read(model, data).network, gamma=0.5)"
+            raise TimeIsUp(expected, got=f"about {needed:.0f} s", hint=hint)
         s = tune(network, gamma=gamma, inputs=given)
     except TimeIsUp:
         raise
@@ -216,11 +204,5 @@ def tuned(case: Case) -> Iterator[Variant]:
         return  # several activations, one without a knob, a norm that sets gradients itself: nothing to offer
     if s.before.nonlinearity <= s.nonlinearity:
         return
-    yield Variant(
-        f"tune it: {said(s)} at constant gradients",
-        str(s.network),
-        network=s.network,
-        code=pytorch_code(s.network),
-        aim="training",
-        price=HARMLESS[:1].lower() + HARMLESS[1:].rstrip("."),
-    )
+    title, price = f"tune it: {said(s)} at constant gradients", HARMLESS[:1].lower() + HARMLESS[1:].rstrip(".")
+    yield Variant(title, str(s.network), s.network, code=pytorch_code(s.network), aim="training", price=price)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from firstguess.data import Batch
+from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.result import Aim
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.flow import Flow
@@ -56,14 +57,10 @@ class Case:
 
     def example(self) -> nn.Module | None:
         """A model to look at: never to change."""
-        return self.model if isinstance(self.model, nn.Module) or self.model is None else _built(self.model)
-
-
-def _built(factory: Callable[[], nn.Module]) -> nn.Module:
-    from firstguess.data.streams import IsolatedRandomness
-
-    with IsolatedRandomness(0):
-        return factory()
+        if isinstance(self.model, nn.Module) or self.model is None:
+            return self.model
+        with IsolatedRandomness(0):
+            return self.model()
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ def changed(
 
 
 def described(
-    network: Network, title: str, change: Callable[[Layer, Layer | None], Layer | None], *, price: str = ""
+    network: Network, title: str, change: Callable[[Layer, Layer | None], Layer | None], price: str
 ) -> Iterator[Variant]:
     """The description with that change of layers, if there is anything to change."""
     layers, count = changed(network.layers, change)

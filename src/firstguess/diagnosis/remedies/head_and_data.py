@@ -9,16 +9,8 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
-from firstguess.diagnosis.remedies.base import (
-    IMPORTS,
-    Case,
-    MeasuredChange,
-    Variant,
-    inputs_of,
-    of_modules,
-    pasted,
-    replace_module,
-)
+from firstguess.diagnosis.remedies import base
+from firstguess.diagnosis.remedies.base import Case, MeasuredChange, Variant
 from firstguess.ensemble.logits import Logits
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.repair import logits_of, needed
@@ -60,7 +52,7 @@ _INITS = 20
 
 def centred_data(case: Case) -> Iterator[Variant]:
     """Data minus their mean point: a direction that all points share is bias before any layer (theory.md (2), m0)."""
-    x = inputs_of(case.batches)
+    x = base.inputs_of(case.batches)
     if x is None or len(x) < 3:
         return
     bias = data_bias(x.numpy())
@@ -69,16 +61,10 @@ def centred_data(case: Case) -> Iterator[Variant]:
         return
     parts = (x - x.mean(0, keepdim=True)).split([b.size for b in case.batches])
     centred = [replace(b, inputs=part) for part, b in zip(parts, case.batches, strict=True)]
-    yield Variant(
-        "centre the data",
-        "x - x.mean(0): subtract the mean point",
-        network=case.network,
-        model=case.model,
-        batches=centred,
-        code=f"{IMPORTS}{_DATA_CODE}",
-        price="none, if you also subtract the training mean at test time",
-        note=f"the data alone cause a drift ratio γ₀ = {bias.gamma:.3g}",
-    )
+    note = f"the data alone cause a drift ratio γ₀ = {bias.gamma:.3g}"
+    price, code = "none, if you also subtract the training mean at test time", f"{base.IMPORTS}{_DATA_CODE}"
+    title, edit = "centre the data", "x - x.mean(0): subtract the mean point"
+    yield Variant(title, edit, case.network, case.model, batches=centred, code=code, price=price, note=note)
 
 
 def centred_head(case: Case) -> Iterator[Variant]:
@@ -95,14 +81,9 @@ def centred_head(case: Case) -> Iterator[Variant]:
     if len(shares) < 2:
         return
     error = float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
-    yield Variant(
-        "centre the head (fg.repair)",
-        "the head's bias minus the mean logits on your data",
-        outcome=MeasuredChange(0.0, float(np.mean(shares)), error, len(shares)),
-        aim="first guesses",
-        code=_HEAD_CODE,
-        price=_HEAD_PRICE,
-    )
+    outcome = MeasuredChange(0.0, float(np.mean(shares)), error, len(shares))
+    title, edit = "centre the head (fg.repair)", "the head's bias minus the mean logits on your data"
+    yield Variant(title, edit, outcome=outcome, aim="first guesses", code=_HEAD_CODE, price=_HEAD_PRICE)
 
 
 def repaired_head(case: Case) -> Iterator[Variant]:
@@ -121,18 +102,13 @@ def repaired_head(case: Case) -> Iterator[Variant]:
     size = last.center + last.spread
     if math.isfinite(size) and size > _LARGE:
         before, after = expected_loss(size, m.classes), expected_loss(1.0, m.classes)
-        yield Variant(
-            f"scale the head by {1 / math.sqrt(size):.2g}",
-            f"multiply the weights of {last.name} by {1 / math.sqrt(size):.3g}",
-            note=f"the first loss falls from {before:.3g} to {after:.3g} (even guesses: {math.log(m.classes):.3g}); "
-            "guesses stay: the arg-max does not see a common scale",
-            unchanged=True,
-            aim="loss",
-            code=f"{IMPORTS}{_SCALED.format(path=last.name, factor=1 / math.sqrt(size))}"
-            if example is not None and last.name in dict(example.named_modules())
-            else "",
-            price="none: the loss starts where even guesses have it",
-        )
+        factor, does = 1 / math.sqrt(size), f"multiply the weights of {last.name} by {1 / math.sqrt(size):.3g}"
+        note = f"the first loss falls from {before:.3g} to {after:.3g} (even guesses: {math.log(m.classes):.3g}); "
+        note += "guesses stay: the arg-max does not see a common scale"
+        known = example is not None and last.name in dict(example.named_modules())
+        code = f"{base.IMPORTS}{_SCALED.format(path=last.name, factor=factor)}" if known else ""
+        found = Variant(f"scale the head by {factor:.2g}", does, note=note, unchanged=True, aim="loss", code=code)
+        yield replace(found, price="none: the loss starts where even guesses have it")
 
 
 def _with_weights(case: Case, path: str, head: nn.Linear) -> Iterator[Variant]:
@@ -140,13 +116,13 @@ def _with_weights(case: Case, path: str, head: nn.Linear) -> Iterator[Variant]:
     made = _FILLED.format(path=path, inputs=head.in_features, outputs=head.out_features, bias=bias)
 
     def fill(model: nn.Module) -> nn.Module:
-        replace_module(model, path, nn.Linear(head.in_features, head.out_features, bias))
+        base.replace_module(model, path, nn.Linear(head.in_features, head.out_features, bias))
         return model
 
     price = "the first loss is no longer that of even guesses exactly"
     note = "a zero head ties all classes: the first step decides, and nothing flows back through it until then"
     title, does = "draw the head's weights", "nn.Linear's own initialization for"
-    for variant in of_modules(case, [path], fill, title, does, price=price, code=pasted(made)):
+    for variant in base.of_modules(case, [path], fill, title, does, price=price, code=base.pasted(made)):
         yield replace(variant, aim="repair", note=note)
 
 

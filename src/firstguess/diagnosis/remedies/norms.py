@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
 
-from firstguess.diagnosis.remedies.base import (
-    Case,
-    Variant,
-    described,
-    is_activation,
-    of_modules,
-    pasted,
-    replace_module,
-)
+from firstguess.diagnosis.remedies import base
+from firstguess.diagnosis.remedies.base import Case, Variant
 from firstguess.modules.flow import Flow
 from firstguess.modules.members.initializers import is_norm
 from firstguess.network.layers import Activate, BatchNorm, GroupNorm, Layer, LayerNorm, Residual, RMSNorm
@@ -47,20 +41,20 @@ def after_the_activation(case: Case) -> Iterator[Variant]:
         layers, swapped = _turned(network.layers)
         if swapped:
             new = Network(layers, network.classes)
-            yield Variant(_places(swapped), str(new), network=new, note=_rms(network.layers), price=_AFTER_PRICE)
+            rms = any(isinstance(layer, RMSNorm) for layer in every(network.layers))
+            note = "RMSNorm does not centre: after the activation it removes no bias, LayerNorm does" if rms else ""
+            yield Variant(_places(swapped), str(new), network=new, note=note, price=_AFTER_PRICE)
 
     def turn(model: nn.Module) -> nn.Module:
         for norm, phi in pairs:
             first, second = model.get_submodule(norm), model.get_submodule(phi)
-            replace_module(model, norm, second)
-            replace_module(model, phi, first)
+            base.replace_module(model, norm, second)
+            base.replace_module(model, phi, first)
         return model
 
-    shown = [f"{a} <-> {b}" for a, b in pairs]
-    for variant in case.either(
-        of_description, lambda: of_modules(case, shown, turn, _places(len(pairs)), "swap modules", price=_AFTER_PRICE)
-    ):
-        yield replace(variant, code=pasted(_AFTER_CODE.format(pairs=pairs)) if pairs else "")
+    shown, code = [f"{a} <-> {b}" for a, b in pairs], base.pasted(_AFTER_CODE.format(pairs=pairs)) if pairs else ""
+    of_model = partial(base.of_modules, case, shown, turn, _places(len(pairs)), "swap modules", price=_AFTER_PRICE)
+    yield from (replace(variant, code=code) for variant in case.either(of_description, of_model))
 
 
 def layernorm_for_rmsnorm(case: Case) -> Iterator[Variant]:
@@ -73,14 +67,18 @@ def layernorm_for_rmsnorm(case: Case) -> Iterator[Variant]:
         for path in paths:
             weight = getattr(model.get_submodule(path), "weight", None)
             if isinstance(weight, torch.Tensor):
-                replace_module(model, path, nn.LayerNorm(list(weight.shape)))
+                base.replace_module(model, path, nn.LayerNorm(list(weight.shape)))
         return model
 
-    code = pasted(_LAYERNORM_CODE.format(paths=paths))
-    yield from case.either(
-        lambda network: described(network, _LAYERNORM, _layernorm, price=_LAYERNORM_PRICE),
-        lambda: of_modules(case, paths, change, _LAYERNORM, "nn.LayerNorm at", price=_LAYERNORM_PRICE, code=code),
+    def layernorm(layer: Layer, before: Layer | None) -> Layer | None:
+        return LayerNorm() if isinstance(layer, RMSNorm) and isinstance(before, Activate) else None
+
+    code = base.pasted(_LAYERNORM_CODE.format(paths=paths))
+    describe = partial(base.described, title=_LAYERNORM, change=layernorm, price=_LAYERNORM_PRICE)
+    of_model = partial(
+        base.of_modules, case, paths, change, _LAYERNORM, "nn.LayerNorm at", price=_LAYERNORM_PRICE, code=code
     )
+    yield from case.either(describe, of_model)
 
 
 def plain_pairs(model: nn.Module, flow: Flow) -> list[tuple[str, str]]:
@@ -90,7 +88,7 @@ def plain_pairs(model: nn.Module, flow: Flow) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for first, second in flow.only_to.items():
         norm, phi = modules.get(first), modules.get(second)
-        if norm is None or phi is None or not is_norm(norm) or not is_activation(phi):
+        if norm is None or phi is None or not is_norm(norm) or not base.is_activation(phi):
             continue
         again = any(name.startswith((f"{first}#", f"{second}#")) for name in calls)
         shared = sum(m is phi for _, m in model.named_modules(remove_duplicate=False)) > 1
@@ -118,13 +116,3 @@ def _turned(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
             swapped += one + other
         result.append(layer)
     return tuple(result), swapped
-
-
-def _rms(layers: tuple[Layer, ...]) -> str:
-    if any(isinstance(layer, RMSNorm) for layer in every(layers)):
-        return "RMSNorm does not centre: after the activation it removes no bias, LayerNorm does"
-    return ""
-
-
-def _layernorm(layer: Layer, before: Layer | None) -> Layer | None:
-    return LayerNorm() if isinstance(layer, RMSNorm) and isinstance(before, Activate) else None

@@ -5,7 +5,7 @@ Each gives the changed network, if there is anything to change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from firstguess.diagnosis.remedies.base import Variant, described
@@ -37,17 +37,18 @@ def pre_norm(network: Network) -> Iterator[Variant]:
 
 def gated_mlps(network: Network) -> Iterator[Variant]:
     """φ(gate)·up where blocks have φ between two dense layers: of the two factors the second has mean 0 (22)."""
-    price = "half as many weights again in the MLPs, at the same width"
-    return described(network, "gate the MLPs", _gated, price=price)
+    return described(network, "gate the MLPs", _gated, "half as many weights again in the MLPs, at the same width")
 
 
 def smaller_embeddings(network: Network) -> Iterator[Variant]:
     """Smaller positions, types and class tokens: what all sequences share makes their guesses alike (20)."""
+
+    def smaller(layer: Layer, _: Layer | None) -> Layer | None:
+        new = layer.with_shared(_SMALLER)
+        return None if new == layer else new
+
     title = "positions, types and class token ten times smaller"
-    return described(network, title, _smaller, price="what the network knows of positions starts smaller, too")
-
-
-OF_TOKENS: tuple[Callable[[Network], Iterator[Variant]], ...] = (pre_norm, gated_mlps, smaller_embeddings)
+    return described(network, title, smaller, "what the network knows of positions starts smaller, too")
 
 
 def _gated(layer: Layer, _: Layer | None) -> Layer | None:
@@ -62,8 +63,3 @@ def _gated(layer: Layer, _: Layer | None) -> Layer | None:
             branch[i : i + 2] = [replace(first, width=2 * first.width), Gated(phi.phi)]
     new = replace(layer, branch=tuple(branch))
     return None if new == layer else new
-
-
-def _smaller(layer: Layer, _: Layer | None) -> Layer | None:
-    smaller = layer.with_shared(_SMALLER)
-    return None if smaller == layer else smaller

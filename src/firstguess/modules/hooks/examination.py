@@ -21,7 +21,7 @@ from firstguess.modules.call_model import leaves
 from firstguess.modules.guard import hooked
 from firstguess.modules.hooks.session import SURE, Snapshot, fresh_norms, look
 from firstguess.modules.members.initializers import is_lookup, is_weighted
-from firstguess.modules.members.weight_statistics import sampled
+from firstguess.modules.members.weight_statistics import scaled_size
 from firstguess.modules.outputs import Pick, by_class, contrasts
 from firstguess.modules.read.dispatch import DROPOUTS
 
@@ -137,10 +137,10 @@ class Operations:
         self.hidden[self.here] = points if before is None else before | points
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        name = str(func.overloadpacket.__name__)
+        name = str(func.overloadpacket.__name__).removesuffix("_")  # in place or not
         if name in _HANDLERS:
             _HANDLERS[name](self, args, kwargs, out)
-        elif name in ("mul", "mul_"):
+        elif name == "mul":
             self.gates |= {site for value, site in self._bounded if any(value is arg for arg in args)}
         elif "scaled_dot_product" in name:
             names = [argument.name for argument in func._schema.arguments]
@@ -159,19 +159,12 @@ def _at_zero(ops: Operations, args: tuple[Any, ...], kwargs: Mapping[str, Any], 
 
 _Handler: TypeAlias = Callable[[Operations, tuple[Any, ...], Mapping[str, Any], Any], None]
 _HANDLERS: dict[str, _Handler] = {
-    **dict.fromkeys(("relu", "relu_", "relu6"), lambda ops, _, __, out: ops.rectified(out)),
-    **dict.fromkeys(
-        ("clamp", "clamp_", "clamp_min", "clamp_min_", "threshold", "threshold_", "hardtanh", "hardtanh_"), _at_zero
-    ),
-    **dict.fromkeys(("tanh", "tanh_"), lambda ops, _, __, out: ops.bounded(out, 0.0, 1.0)),
-    **dict.fromkeys(("sigmoid", "sigmoid_"), lambda ops, _, __, out: ops.bounded(out, 0.5, 0.5)),
-    **dict.fromkeys(
-        ("log", "log_", "log2", "log2_", "log10", "log10_", "log1p", "log1p_"),
-        lambda ops, _, __, out: ops.logarithm(out),
-    ),
-    **dict.fromkeys(
-        ("_softmax", "_log_softmax", "_safe_softmax"), lambda ops, args, _, __: ops.softmax(args[0], args[1])
-    ),
+    **dict.fromkeys(("relu", "relu6"), lambda ops, _, __, out: ops.rectified(out)),
+    **dict.fromkeys(("clamp", "clamp_min", "threshold", "hardtanh"), _at_zero),
+    "tanh": lambda ops, _, __, out: ops.bounded(out, 0.0, 1.0),
+    "sigmoid": lambda ops, _, __, out: ops.bounded(out, 0.5, 0.5),
+    **dict.fromkeys(("log", "log2", "log10", "log1p"), lambda ops, _, __, out: ops.logarithm(out)),
+    **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), lambda ops, args, _, __: ops.softmax(*args[:2])),
 }
 
 
@@ -530,9 +523,6 @@ def _tiny_weights(model: nn.Module) -> list[tuple[str, float]]:
         weight = getattr(module, "weight", None) if is_weighted(module) and not is_lookup(module) else None
         if not isinstance(weight, torch.Tensor) or weight.numel() < _ENOUGH or not bool(weight.any()):
             continue
-        size = float(sampled(weight, 1 << 20).double().square().mean().sqrt()) * math.sqrt(
-            weight.numel() / weight.shape[0]
-        )
-        if size < _TINY:
+        if (size := scaled_size(weight)) < _TINY:
             found.append((name or "(model)", size))
     return found

@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from firstguess.data import Batch
 from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import ProbedLayer
+from firstguess.modules import outputs
 from firstguess.modules.guard import every_module_called, is_lazy, own_copy, restored, unwrapped
 from firstguess.modules.members.initializers import (
     BATCH_NORMS,
@@ -31,18 +32,7 @@ from firstguess.modules.members.initializers import (
     is_weighted,
 )
 from firstguess.modules.members.sources import shaped_by
-from firstguess.modules.outputs import (
-    EPS,
-    Ending,
-    LogitCaller,
-    Pick,
-    Tally,
-    as_rows,
-    classes_of,
-    ending_of,
-    is_float,
-    is_probability,
-)
+from firstguess.modules.outputs import Ending, LogitCaller, Pick, Tally
 
 Node: TypeAlias = Literal["position", "channel"]
 See: TypeAlias = Callable[[str, nn.Module, torch.Tensor], None]
@@ -90,12 +80,12 @@ def is_probed(module: nn.Module) -> bool:
 
 def main_tensor(output: Any) -> torch.Tensor | None:
     """The first float tensor in what a module returned."""
-    if is_float(output):
+    if outputs.is_float(output):
         return output
     items = cast("Any", output).values() if isinstance(output, Mapping) else output
     if isinstance(items, torch.Tensor) or not hasattr(items, "__iter__"):
         return None
-    return next((item for item in items if is_float(item)), None)
+    return next((item for item in items if outputs.is_float(item)), None)
 
 
 class Hooks:
@@ -406,7 +396,7 @@ class _View:
         self.size, self.last = batch.size, None
         self.samples += batch.size
         raw, rows = self.call.rows(model, batch)
-        classes, self.single = classes_of(rows), rows.ndim == 1
+        classes, self.single = outputs.classes_of(rows), rows.ndim == 1
         self.tally = self.tally or Tally(classes, self.seed, 0)
         fine = torch.isfinite(rows).reshape(len(rows), -1).all(1)
         self.lost += int((~fine).sum())
@@ -415,10 +405,10 @@ class _View:
         before = self._head_rows(raw, batch)
         if self.ending is None:
             head = before[fine] if before is not None else None
-            told = partial(is_probability, rows[fine], lambda: self.call.raw(model, batch))
-            self.ending = ending_of(rows[fine], head, told, self.call.pick)
+            told = partial(outputs.is_probability, rows[fine], lambda: self.call.raw(model, batch))
+            self.ending = outputs.ending_of(rows[fine], head, told, self.call.pick)
         if self.ending == "probability":
-            before = torch.logit(rows.float(), EPS)
+            before = torch.logit(rows.float(), outputs.EPS)
         if self.watch is not None:
             self.watch.end(raw, rows, before if self.ending else None, batch)
         if self.probabilities:
@@ -446,7 +436,7 @@ class _View:
         last = self.last
         if last is None or last._version != self.version or last.numel() != raw.numel():
             return None
-        return as_rows(last.reshape(raw.shape), batch, self.call.pick)
+        return outputs.as_rows(last.reshape(raw.shape), batch, self.call.pick)
 
     def _bias(self) -> torch.Tensor | None:
         bias = getattr(self.head[1], "bias", None) if self.head else None

@@ -160,6 +160,11 @@ class ObservedWeights:
     def discrete(self) -> bool:
         return self.value.numel() >= _DISCRETE**2 and int(self.value.unique().numel()) <= _DISCRETE
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is a weight, and not what a weight is made from."""
+        return ".parametrizations." not in self.name and not self.name.endswith("_g")
+
     @cached_property
     def rules(self) -> list[tuple[str, float]]:
         """The known rules that a weight may come from."""
@@ -204,14 +209,9 @@ def _adjustments(own: ObservedWeights, law: InitializerStatistics, shared: set[s
         yield _follow(own, law, shared)
         return
     if differs(own.numbers, law.numbers, ALPHA):
-        yield _scaled(own, law, shared, plain=_plain(own))
+        yield _scaled(own, law, shared)
     rule = f"{int(blank.sum())} zeros among {blank.numel()} entries"
     yield Adjustment(FindingKind.CONSTANTS, own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
-
-
-def _plain(own: ObservedWeights) -> bool:
-    """Whether it is a weight, and not what a weight is made from."""
-    return ".parametrizations." not in own.name and not own.name.endswith("_g")
 
 
 def _follow(own: ObservedWeights, law: InitializerStatistics, shared: set[str]) -> Adjustment:
@@ -223,20 +223,18 @@ def _follow(own: ObservedWeights, law: InitializerStatistics, shared: set[str]) 
     if own.discrete:
         return _constant(FindingKind.CONSTANTS, own)
     wide = value.float() if value.dtype.itemsize < 4 else value
-    gains = orthogonal_gains(wide) if _plain(own) and min(value.shape[0], value[0].numel()) > 1 else None
+    gains = orthogonal_gains(wide) if own.plain and min(value.shape[0], value[0].numel()) > 1 else None
     if gains is not None:
         said = ", ".join(sorted({f"{gain:.4g}" for gain in gains}))
         rule = f"gain {said}" if len(gains) == 1 else f"gain {said} in each of {len(gains)} blocks"
         return Adjustment(FindingKind.ORTHOGONAL, own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
-    return _scaled(own, law, shared, plain=_plain(own))
+    return _scaled(own, law, shared)
 
 
 def _constant(kind: FindingKind, own: ObservedWeights) -> Adjustment:
     low, high = (float(v) for v in torch.aminmax(own.value))
-    rule = f"{low:.4g}" if low == high else ""
-    return Adjustment(
-        kind, own.name, lambda p: p.copy_(own.value), rule=rule, certain=low == high == 0 and own.value.ndim < 2
-    )
+    rule, certain = f"{low:.4g}" if low == high else "", low == high == 0 and own.value.ndim < 2
+    return Adjustment(kind, own.name, lambda p: p.copy_(own.value), rule=rule, certain=certain)
 
 
 def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
@@ -247,7 +245,7 @@ def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
     in_float(parameter, draw)
 
 
-def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str], *, plain: bool) -> Adjustment:
+def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str]) -> Adjustment:
     """A draw with the size that the model's values have, or that of the one rule that they fit; uniform or normal as
     they are, if its own distribution is one of the two."""
     mine, others = own.numbers, law.numbers
@@ -255,7 +253,7 @@ def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str], 
     size = math.sqrt(mine.variance if centre else mine.mean_square)
     before = math.sqrt(others.variance if start else others.mean_square)
     ratio = size / before if before > 0 else math.inf
-    simple = plain and not law.zeros and not start and (others.uniform or 2.5 < others.kurtosis < 3.5)
+    simple = own.plain and not law.zeros and not start and (others.uniform or 2.5 < others.kurtosis < 3.5)
     flat = mine.uniform and not centre and (mine.count >= SHAPED or others.uniform)
     rule = ""
     if not centre:
@@ -284,12 +282,9 @@ def and_more(places: Collection[str]) -> str:
 
 def not_followed(adjustments: list[Adjustment]) -> Finding:
     """One for all parameters that are drawn by their initializers though the model's own values are others."""
-    return Finding(
-        FindingKind.OTHER_VALUES,
-        f"the model's own values are not what its initializers give, in {len(adjustments)} parameters: it was trained, "
-        f"or its constructor initializes them in its own way; to compare with that, {BY_CONSTRUCTOR}",
-        _worst(adjustments).name,
-    )
+    message = f"the model's own values are not what its initializers give, in {len(adjustments)} parameters: it was "
+    message += "trained, or its constructor initializes them in its own way; to compare with that, "
+    return Finding(FindingKind.OTHER_VALUES, f"{message}{BY_CONSTRUCTOR}", _worst(adjustments).name)
 
 
 def _worst(adjustments: list[Adjustment]) -> Adjustment:
@@ -356,6 +351,11 @@ class _FittedDistribution:
         else:
             parameter.normal_(self.mean, self.size)
 
+    @property
+    def words(self) -> str:
+        known = 1.0 / math.sqrt(2.0 * self.entries)
+        return f"{'uniform' if self.flat else 'normal'}, standard deviation {self.size:.3g}, known to {known:.0%}"
+
     def fits(self, value: torch.Tensor) -> bool:
         """Whether a vector may be of this distribution, by its mean square about the mean."""
         n = value.numel()
@@ -375,9 +375,7 @@ def random_vectors(owns: Iterable[ObservedWeights]) -> list[Adjustment]:
     if common is not None:
         laws = dict.fromkeys(laws, common)
         laws |= {own.name: common for own in candidates if own.value.numel() < _LONG and common.fits(own.value)}
-    return [
-        Adjustment(FindingKind.RANDOM_VALUES, name, law.draw, rule=_words(law), ratio=1.0) for name, law in laws.items()
-    ]
+    return [Adjustment(FindingKind.RANDOM_VALUES, name, law.draw, rule=law.words) for name, law in laws.items()]
 
 
 def _common(long: list[ObservedWeights], laws: Mapping[str, _FittedDistribution]) -> _FittedDistribution | None:
@@ -391,11 +389,6 @@ def _common(long: list[ObservedWeights], laws: Mapping[str, _FittedDistribution]
     size = float((values - mean).square().mean().sqrt())
     found = _FittedDistribution(mean, size, flat < _UNIFORM and normal > _NORMAL, values.numel())
     return found if all(found.fits(own.value) for own in long) else None
-
-
-def _words(law: _FittedDistribution) -> str:
-    known = 1.0 / math.sqrt(2.0 * law.entries)
-    return f"{'uniform' if law.flat else 'normal'}, standard deviation {law.size:.3g}, known to {known:.0%}"
 
 
 def _law(value: torch.Tensor) -> _FittedDistribution | None:
@@ -455,21 +448,12 @@ def random_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def _keeps_vectors(part: nn.Module) -> bool:
     """Running statistics, and vectors of spectral norm, which are drawn with their weight."""
-    spectral = "SpectralNorm" in type(part).__name__ or any(
-        "SpectralNorm" in type(hook).__name__ for hook in vars(part)["_forward_pre_hooks"].values()
-    )
-    return isinstance(part, RUNNING_NORMS) or spectral
+    own = (part, *vars(part)["_forward_pre_hooks"].values())
+    return isinstance(part, RUNNING_NORMS) or any("SpectralNorm" in type(one).__name__ for one in own)
 
 
 def buffer_findings(held: list[str]) -> list[Finding]:
     """That these buffers are what they are in every initialization."""
-    if not held:
-        return []
-    return [
-        Finding(
-            FindingKind.RANDOM_BUFFERS,
-            f"a buffer whose values look drawn{and_more(held)}: every initialization has this instance's own, and all "
-            f"numbers and intervals are for these; {BY_CONSTRUCTOR}",
-            held[0],
-        )
-    ]
+    message = f"a buffer whose values look drawn{and_more(held)}: every initialization has this instance's own, and "
+    message += f"all numbers and intervals are for these; {BY_CONSTRUCTOR}"
+    return [Finding(FindingKind.RANDOM_BUFFERS, message, held[0])] if held else []

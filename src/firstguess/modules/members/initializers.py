@@ -57,17 +57,16 @@ def rule(init: Init) -> Callable[[nn.Module], Any]:
         return lambda module: _fill(module, lambda w, _: draw(w), lambda b: nn.init.zeros_(b))
     if isinstance(init, (tuple, list)) and len(init) == 2:
         weight_var, bias_var = (_variance(value) for value in cast("tuple[object, object]", init))
-        return lambda module: _fill(
-            module,
-            lambda w, fan_in: w.normal_(0.0, math.sqrt(weight_var / fan_in)),
-            lambda b: b.normal_(0.0, math.sqrt(bias_var)) if bias_var > 0 else b.zero_(),
-        )
-    raise InvalidInput(
-        f"init as one of {', '.join(_NAMED)}, a pair (weight_var, bias_var) or a function of a module",
-        got=repr(init),
-        where="init",
-        hint="init=(2.0, 0.0)",
-    )
+
+        def weight(w: torch.Tensor, fan_in: float) -> object:
+            return w.normal_(0.0, math.sqrt(weight_var / fan_in))
+
+        def bias(b: torch.Tensor) -> object:
+            return b.normal_(0.0, math.sqrt(bias_var)) if bias_var > 0 else b.zero_()
+
+        return lambda module: _fill(module, weight, bias)
+    expected = f"init as one of {', '.join(_NAMED)}, a pair (weight_var, bias_var) or a function of a module"
+    raise InvalidInput(expected, got=repr(init), where="init", hint="init=(2.0, 0.0)")
 
 
 def _variance(value: object) -> float:
@@ -194,14 +193,18 @@ def own_calls(model: nn.Module) -> Iterator[Initializer]:
         if parametrize.is_parametrized(module):
             yield from _parametrized(name, module)
             continue
-        method = next((m for m in _OWN if _takes(getattr(module, m, None), 0) and not _is_hugging_face(module)), None)
+        # `init_weights` of Hugging Face's skips whatever it has done before; `_init_weights(module)` does not.
+        known = hasattr(module, "_init_weights") and hasattr(module, "config")
+        method = next((m for m in _OWN if _takes(getattr(module, m, None), 0) and not known), None)
         if method is not None:
             yield Initializer(name, module, on_plain(module, lambda m, method=method: getattr(m, method)()))
     owners = {name: module for name, module in order if _takes(getattr(module, "_init_weights", None), 1)}
     for name, module in order:
         if not owners:
             break
-        _clear_flags(module)
+        for item in (module, *module.parameters(recurse=False), *module.buffers(recurse=False)):
+            if getattr(item, "_is_hf_initialized", False):  # Hugging Face's initializers leave what is marked as it is
+                cast("Any", item)._is_hf_initialized = False
         around = [path for path in owners if path in ("", name) or name.startswith(f"{path}.")]
         if around:
             owner: Any = owners[max(around, key=len)]
@@ -218,18 +221,6 @@ def _takes(method: object, arguments: int) -> bool:
         return False
     plain = [p for p in needed if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(plain) == arguments and not any(p.kind == p.KEYWORD_ONLY for p in needed)
-
-
-def _is_hugging_face(module: nn.Module) -> bool:
-    # `init_weights` of these skips whatever it has done before; `_init_weights(module)` does not.
-    return hasattr(module, "_init_weights") and hasattr(module, "config")
-
-
-def _clear_flags(module: Any) -> None:
-    """Hugging Face's initializers leave a marked tensor as it is."""
-    for item in (module, *module.parameters(recurse=False), *module.buffers(recurse=False)):
-        if getattr(item, "_is_hf_initialized", False):
-            item._is_hf_initialized = False
 
 
 def _parametrized(name: str, module: nn.Module) -> Iterator[Initializer]:
@@ -273,9 +264,8 @@ def on_plain(module: nn.Module, draw: Callable[[Any], Any]) -> Callable[[], Any]
         made = {hook.name for hook in hooks}
         vars(twin).update({name: value for name, value in vars(module).items() if name not in made})
         before = {hook.name: _unhooked(module, hook) for hook in hooks}
-        twin._parameters = dict(module.named_parameters(recurse=False)) | {
-            name: nn.Parameter(value.clone()) for name, value in before.items()
-        }
+        own = {name: nn.Parameter(value.clone()) for name, value in before.items()}
+        twin._parameters = dict(module.named_parameters(recurse=False)) | own
         draw(twin)
         for hook in hooks:
             weight = getattr(twin, hook.name).detach()
@@ -374,12 +364,8 @@ def chosen(model: nn.Module, redraw: Redrawn, head: Callable[[], Collection[str]
         return matched or _nothing(model, repr(redraw))
     if isinstance(redraw, Iterable) and (several := list(redraw)):
         return set[str]().union(*(chosen(model, one, head) for one in several))
-    raise InvalidInput(
-        "redraw as a name (with * for the rest), a module, a list of these, 'head' or 'all'",
-        got=repr(redraw),
-        where="redraw",
-        hint='redraw="classifier*"',
-    )
+    expected = "redraw as a name (with * for the rest), a module, a list of these, 'head' or 'all'"
+    raise InvalidInput(expected, got=repr(redraw), where="redraw", hint='redraw="classifier*"')
 
 
 def _names(model: nn.Module) -> dict[int, str]:
@@ -388,12 +374,8 @@ def _names(model: nn.Module) -> dict[int, str]:
 
 def _nothing(model: nn.Module, got: str) -> set[str]:
     there = ", ".join(name for name, _ in model.named_children()) or "none"
-    raise InvalidInput(
-        "redraw as names of parameters or modules of the model, or a module in it",
-        got=got,
-        where="redraw",
-        hint=f"one of {there}",
-    )
+    expected = "redraw as names of parameters or modules of the model, or a module in it"
+    raise InvalidInput(expected, got=got, where="redraw", hint=f"one of {there}")
 
 
 @dataclass(frozen=True)
@@ -453,10 +435,8 @@ def layer_of(name: str) -> str:
 def trained_findings(model: nn.Module, found: Division, largest: float) -> list[Finding]:
     """What is kept because it looks trained, what is re-initialized, and how sure that is."""
     kept = brief(model, found.kept)
-    why = (
-        f"singular values up to {largest:.0f} standard deviations beyond those of any draw (chance below 1e-6), or not "
-        "as its initializers give it"
-    )
+    why = f"singular values up to {largest:.0f} standard deviations beyond those of any draw (chance below 1e-6), or "
+    why += "not as its initializers give it"
     nothing = (
         f"every weight looks trained ({why}): these are the guesses of exactly these weights, one model without "
         'an interval. redraw="head" draws its last layer, redraw="all" every weight'
@@ -471,26 +451,16 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
     if not found.fresh:
         findings = [Finding(FindingKind.NOTHING_FRESH, nothing, kept)]
     for which, word in ((found.fresh, "re-initialized"), (found.kept, "kept")):
-        doubtful = found.unsure & which
-        if doubtful:
-            findings.append(
-                Finding(
-                    FindingKind.MAYBE_TRAINED,
-                    f"{word}, but it may be otherwise: too few values to tell, or not as its initializer draws them; "
-                    "redraw= decides",
-                    brief(model, doubtful),
-                )
-            )
+        if doubtful := found.unsure & which:
+            why = "it may be otherwise: too few values to tell, or not as its initializer draws them; redraw= decides"
+            findings.append(Finding(FindingKind.MAYBE_TRAINED, f"{word}, but {why}", brief(model, doubtful)))
     return findings
 
 
 def named_finding(model: nn.Module, fresh: Collection[str], kept: Collection[str]) -> Finding:
     """A finding for what `redraw=` names."""
-    return Finding(
-        FindingKind.PART,
-        f"re-initialized, as redraw= says; the other {len(kept)} parameters keep the model's own values",
-        brief(model, fresh),
-    )
+    message = f"re-initialized, as redraw= says; the other {len(kept)} parameters keep the model's own values"
+    return Finding(FindingKind.PART, message, brief(model, fresh))
 
 
 def brief(model: nn.Module, names: Collection[str]) -> str:
@@ -503,11 +473,8 @@ def brief(model: nn.Module, names: Collection[str]) -> str:
         if all_ and all_.issubset(names):
             found.append(path or type(model).__name__)
             return
-        found.extend(
-            full
-            for _, p in module.named_parameters(recurse=False)
-            if (full := first[id(p)]) in names and full not in found
-        )
+        own = (first[id(p)] for p in module.parameters(recurse=False))
+        found.extend(name for name in own if name in names and name not in found)
         for name, child in module.named_children():
             visit(f"{path}.{name}" if path else name, child)
 
@@ -534,14 +501,10 @@ def head_of(model: nn.Module, logits: Callable[[nn.Module], torch.Tensor]) -> se
         if node is not None:
             marks.setdefault(node, module)
 
-    hooks = [m.register_forward_hook(mark) for m in model.modules() if _is_layer(m)]
-    with hooked(hooks), differentiable(model):
+    plain = [m for m in model.modules() if all(name == "parametrizations" for name, _ in m.named_children())]
+    layers = (m for m in plain if not is_norm(m) and any(p.ndim > 1 for p in m.parameters()))
+    with hooked([m.register_forward_hook(mark) for m in layers]), differentiable(model):
         return _walk(logits(model).grad_fn, marks, names)
-
-
-def _is_layer(module: nn.Module) -> bool:
-    plain = all(name == "parametrizations" for name, _ in module.named_children())
-    return plain and not is_norm(module) and any(p.ndim > 1 for p in module.parameters())
 
 
 def _walk(start: object, marks: Mapping[object, nn.Module], names: Mapping[int, str]) -> set[str]:
@@ -577,17 +540,11 @@ _VIEWS = ("TBackward", "Transpose", "Permute", "View", "Reshape", "ToCopy", "Exp
 
 def weights_of(model: nn.Module) -> list[str]:
     """What `scale=` multiplies: parameters of two or more axes, but for those of norms and those named a bias."""
-    first = _names(model)
     aside = {id(p) for module in model.modules() if is_norm(module) for p in module.parameters(recurse=False)}
-    return [
-        first[id(p)]
-        for name, p in model.named_parameters()
-        if p.ndim > 1 and p.is_floating_point() and id(p) not in aside and "bias" not in name.rpartition(".")[2]
-    ]
+    own = [(name, p) for name, p in model.named_parameters() if p.ndim > 1 and p.is_floating_point()]
+    return [name for name, p in own if id(p) not in aside and "bias" not in name.rpartition(".")[2]]
 
 
 def scale_finding(scale: float, weights: Collection[str]) -> Finding:
-    return Finding(
-        FindingKind.SCALED,
-        f"{len(weights)} weights (parameters of two or more axes, not norms and biases) are multiplied by {scale:g}",
-    )
+    what = f"{len(weights)} weights (parameters of two or more axes, not norms and biases)"
+    return Finding(FindingKind.SCALED, f"{what} are multiplied by {scale:g}")

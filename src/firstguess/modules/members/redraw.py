@@ -20,41 +20,10 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from firstguess.base.errors import InvalidInput
 from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.members.infer_initializer import (
-    ALPHA,
-    BY_CONSTRUCTOR,
-    Adjustment,
-    InitializerStatistics,
-    ObservedWeights,
-    and_more,
-    buffer_findings,
-    clones,
-    findings,
-    follow,
-    learn,
-    learn_more,
-    not_followed,
-    random_buffers,
-    random_vectors,
-)
-from firstguess.modules.members.initializers import (
-    Init,
-    Initializer,
-    RedrawnPart,
-    divide,
-    hooks_of,
-    layer_of,
-    named_finding,
-    new_hook_vectors,
-    new_vectors,
-    on_plain,
-    own_calls,
-    post_order,
-    rule,
-    scale_finding,
-    trained_findings,
-    weights_of,
-)
+from firstguess.modules.members import infer_initializer as infer
+from firstguess.modules.members import initializers
+from firstguess.modules.members.infer_initializer import Adjustment, InitializerStatistics, ObservedWeights
+from firstguess.modules.members.initializers import Init, Initializer, RedrawnPart
 from firstguess.modules.members.weight_statistics import SHAPED, TRAINED, has_power, score
 
 _PROBE = 0.12345  # a value that no initializer sets
@@ -78,11 +47,9 @@ class Redraw:
         scale: float = 1.0,
     ) -> None:
         if any(parameter.is_meta for parameter in model.parameters()):
-            raise InvalidInput(
-                "a model whose parameters have values",
-                got=f"{type(model).__name__} on the meta device",
-                hint='model.to_empty(device="cpu") and its initialization, or give the class itself',
-            )
+            hint = 'model.to_empty(device="cpu") and its initialization, or give the class itself'
+            got = f"{type(model).__name__} on the meta device"
+            raise InvalidInput("a model whose parameters have values", got=got, hint=hint)
         self.model, self._trained, self._part, self._scale = model, trained, part, scale
         kept = _values(model, own)
         self.failures: list[Finding] = []
@@ -95,11 +62,14 @@ class Redraw:
         self._buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
         self._held_buffers: dict[str, torch.Tensor] = {}
         self._scaled: dict[str, torch.Tensor | None] = {}  # None: multiplied after each draw
-        calls = list(own_calls(model))
+        calls = list(initializers.own_calls(model))
         if init is not None:
-            draw = rule(init)
-            calls += [Initializer(name, part, on_plain(part, draw), given=True) for name, part in post_order(model)]
-        self._hooked = [(part, hook.name) for part in model.modules() for hook in hooks_of(part)]
+            draw = initializers.rule(init)
+            calls += [
+                Initializer(name, part, initializers.on_plain(part, draw), given=True)
+                for name, part in initializers.post_order(model)
+            ]
+        self._hooked = [(part, hook.name) for part in model.modules() for hook in initializers.hooks_of(part)]
         with IsolatedRandomness(0), torch.no_grad():
             self._free_hooked()
             usable = [call for call in calls if self._study(call)]
@@ -111,9 +81,9 @@ class Redraw:
             changed = set[str]().union(*(call.changes for call in usable))
             self._kept = {name: kept[name].clone() for name in self.left if name in changed}
             followed = tuple(self._follow(kept, usable))
-            buffers = random_buffers(model)
+            buffers = infer.random_buffers(model)
             asked = _touched(call for call in usable if call.given)
-            found = clones({n: value for n, value in kept.items() if n not in asked and n not in self.held})
+            found = infer.clones({n: value for n, value in kept.items() if n not in asked and n not in self.held})
             if followed or found or buffers:
                 self.draw()
             now = dict(model.named_buffers())
@@ -126,7 +96,7 @@ class Redraw:
             _assign(model, {name: kept[name] for name in self.held})  # which studying has drawn
             del self._buffers
         self.findings = (*self._part_findings(), *self._left_findings(), *followed, *self._clone_findings())
-        self.findings += (*buffer_findings(held), *self.failures)
+        self.findings += (*infer.buffer_findings(held), *self.failures)
 
     def draw(self) -> None:
         """Draw every parameter from the global generators, which the caller has made private."""
@@ -170,14 +140,14 @@ class Redraw:
         if self._scale == 1.0:
             return
         drawn = _touched(self.calls) - self.held
-        for name in weights_of(self.model):
+        for name in initializers.weights_of(self.model):
             self._scaled[name] = None if name in drawn else kept[name] * self._scale
 
     def _part_findings(self) -> Iterator[Finding]:
         if self._part.names is not None and self.held:
-            yield named_finding(self.model, self._part.names, self.held)
+            yield initializers.named_finding(self.model, self._part.names, self.held)
         if self._scaled:
-            yield scale_finding(self._scale, self._scaled)
+            yield initializers.scale_finding(self._scale, self._scaled)
 
     def _free_hooked(self) -> None:
         """Weights that a hook makes are no parameters: a parent's initializer may write to them, without effect."""
@@ -192,22 +162,24 @@ class Redraw:
             for name, parameter in self.model.named_parameters()
             if name not in (*self.left, *self.held, *asked) and parameter.is_floating_point() and parameter.numel()
         }
-        laws = learn(self.draw, parameters)
+        laws = infer.learn(self.draw, parameters)
         owns = {name: ObservedWeights.of(name, kept[name]) for name in parameters}
-        looks = self._looks({name: own for name, own in owns.items() if not laws[name].fixed})
-        kept_layers = {layer_of(name) for name in looks}
+        # Which of the model's own values look trained, and how much.
+        looks = {name: score(own.value) for name, own in owns.items() if self._part.look and not laws[name].fixed}
+        looks = {name: size for name, size in looks.items() if size > TRAINED and not owns[name].discrete}
+        kept_layers = {initializers.layer_of(name) for name in looks}
         # Now, because a call that is run alone below writes parameters that a later one would set.
         settled = {name for name, law in laws.items() if law.fixed and owns[name].drawn_by(law, parameters[name], 0.0)}
         last = {name: call for call in usable for name in (*call.writes, *call.changes)}
         for call in self.calls:
             mine = {name: laws[name] for name in call.writes if name in laws and last[name] is call}
             if any(not law.known for law in mine.values()):
-                learn_more(call.run, _parameters(self.model, call.module), mine)
-        alpha = ALPHA / (3 * max(len(laws), 1))  # three tests each
+                infer.learn_more(call.run, _parameters(self.model, call.module), mine)
+        alpha = infer.ALPHA / (3 * max(len(laws), 1))  # three tests each
         strange: list[tuple[ObservedWeights, InitializerStatistics]] = []
         for name, law in laws.items():
             own = owns[name].beside(law)
-            if name in settled or layer_of(name) in kept_layers or not own.finite:
+            if name in settled or initializers.layer_of(name) in kept_layers or not own.finite:
                 continue
             if not law.fixed and own.blank is None and own.drawn_by(law, parameters[name], alpha):
                 continue
@@ -219,12 +191,8 @@ class Redraw:
                 strange.append((owns[name].beside(law), law))
         lost = [name for name, own in owns.items() if not own.finite]
         if lost:
-            yield Finding(
-                FindingKind.NOT_FINITE,
-                f"the model's own values are not finite{and_more(lost)}: drawn as its initializers do, whatever the "
-                "model was",
-                lost[0],
-            )
+            message = f"the model's own values are not finite{infer.and_more(lost)}: drawn as its initializers do"
+            yield Finding(FindingKind.NOT_FINITE, f"{message}, whatever the model was", lost[0])
         if self._chosen:
             self.calls = _needed(usable, self._chosen)
             self._hold(kept)
@@ -232,30 +200,21 @@ class Redraw:
             # 8 standard deviations of a normal distribution: one of 1e15 entries.
             far = {n for n, own in owns.items() if own.numbers.reach > 8 * math.sqrt(laws[n].numbers.mean_square)}
             bounded = {n for n in far if not laws[n].fixed and laws[n].numbers.kurtosis < 3.5}
-            yield from self._keep_trained(looks, follow(strange), bounded, laws, kept)
+            yield from self._keep_trained(looks, infer.follow(strange), bounded, laws, kept)
             strange = [(own, law) for own, law in strange if own.name not in self.held]
         for name, call in self._chosen.items():
             yield self._writer_finding(name, call)
         alone = {*self.left} - {*self._kept} - self.held - asked
-        left = [
-            ObservedWeights.of(name, value)
-            for name, value in kept.items()
-            if name in alone and value.is_floating_point() and value.numel()
-        ]
-        vectors = random_vectors([*(own for own, _ in strange), *left])
+        known = [name for name in kept if name in alone and kept[name].is_floating_point() and kept[name].numel()]
+        left = [ObservedWeights.of(name, kept[name]) for name in known]
+        vectors = infer.random_vectors([*(own for own, _ in strange), *left])
         random = {one.name for one in vectors}
-        adjustments = [*vectors, *follow([(own, law) for own, law in strange if own.name not in random])]
+        adjustments = [*vectors, *infer.follow([(own, law) for own, law in strange if own.name not in random])]
         self._adjustments = [one for one in adjustments if one.certain or not self._trained]
         self._random = random if not self._trained else set()
-        yield from findings(self._adjustments)
+        yield from infer.findings(self._adjustments)
         if len(self._adjustments) < len(adjustments):
-            others = [one for one in adjustments if not one.certain]
-            yield not_followed(others)
-
-    def _looks(self, owns: dict[str, ObservedWeights]) -> dict[str, float]:
-        """Which of the model's own values look trained, and how much."""
-        found = {name: score(own.value) for name, own in owns.items()} if self._part.look else {}
-        return {name: size for name, size in found.items() if size > TRAINED and not owns[name].discrete}
+            yield infer.not_followed([one for one in adjustments if not one.certain])
 
     def _keep_trained(
         self,
@@ -270,21 +229,14 @@ class Redraw:
         _assign(self.model, kept)
         fixed = {name for name, law in laws.items() if law.fixed}
         strange = far | {one.name for one in others if not one.certain}
-        found = divide(
-            laws,
-            looks,
-            strange,
-            fixed,
-            (fixed - strange) | {one.name for one in others if one.certain},
-            {name: value.numel() for name, value in kept.items()},
-            self._part.head(),
-            SHAPED,
-            2 * len(looks) >= sum(not law.fixed and has_power(kept[name]) for name, law in laws.items()),
-        )
+        unmoved = (fixed - strange) | {one.name for one in others if one.certain}
+        mostly = 2 * len(looks) >= sum(not law.fixed and has_power(kept[name]) for name, law in laws.items())
+        entries = {name: value.numel() for name, value in kept.items()}
+        found = initializers.divide(laws, looks, strange, fixed, unmoved, entries, self._part.head(), SHAPED, mostly)
         self.held = found.kept
         self._chosen = {name: call for name, call in self._chosen.items() if name not in self.held}
         self._hold(kept)
-        return trained_findings(self.model, found, max(looks.values()))
+        return initializers.trained_findings(self.model, found, max(looks.values()))
 
     def _writer(
         self, own: ObservedWeights, last: InitializerStatistics, others: list[Initializer], alpha: float
@@ -294,8 +246,8 @@ class Redraw:
         parameter = dict(self.model.named_parameters())[own.name]
         best, nearest = None, (True, own.distance(last))
         for call in others:
-            laws = learn(call.run, {own.name: parameter})
-            learn_more(call.run, _parameters(self.model, call.module), laws)
+            laws = infer.learn(call.run, {own.name: parameter})
+            infer.learn_more(call.run, _parameters(self.model, call.module), laws)
             law = laws[own.name]
             mine = own.beside(law)
             rank = (mine.blank is not None or not mine.drawn_by(law, parameter, alpha), mine.distance(law))
@@ -316,20 +268,19 @@ class Redraw:
         by = f"its own {kind}" if whose else f"{call.name or 'the model'} ({kind})"
         said = FindingKind.TIED if len(places) > 1 else FindingKind.OTHER_INITIALIZER
         what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
-        return Finding(
-            said, f"{what}: drawn as by {by}, whose size is nearest to the model's own values; {BY_CONSTRUCTOR}", name
-        )
+        message = f"{what}: drawn as by {by}, whose size is nearest to the model's own values; {infer.BY_CONSTRUCTOR}"
+        return Finding(said, message, name)
 
     def _renew_vectors(self, names: set[str]) -> None:
         for path, module in self.model.named_modules():
-            for hook in hooks_of(module):
+            for hook in initializers.hooks_of(module):
                 if isinstance(hook, SpectralNorm) and f"{path}.{hook.name}_orig".lstrip(".") in names:
-                    new_hook_vectors(module, hook)
+                    initializers.new_hook_vectors(module, hook)
             if not parametrize.is_parametrized(module):
                 continue
             for tensor, found in cast("nn.ModuleDict", module.parametrizations).items():
                 if f"{path}.parametrizations.{tensor}.original".lstrip(".") in names:
-                    new_vectors(found, cast("Any", found).original.detach())
+                    initializers.new_vectors(found, cast("Any", found).original.detach())
 
     def _study(self, call: Initializer) -> bool:
         """Find out what a call does, from what it makes of NaN and of a constant; False if it fails."""
@@ -357,21 +308,20 @@ class Redraw:
                 raise
             self.failures.append(Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name))
             return None
-        return {
-            name: look(p.detach()) for name, p in _parameters(self.model, call.module).items() if p.is_floating_point()
-        }
+        own = _parameters(self.model, call.module)
+        return {name: look(p.detach()) for name, p in own.items() if p.is_floating_point()}
 
     def _clone_findings(self) -> Iterator[Finding]:
         if not self._clones:
             return
         name, first = next(iter(self._clones.items()))
-        yield Finding(
-            FindingKind.CLONED,
-            f"has exactly the values of {first}{and_more(self._clones)}: a layer that was copied after it was drawn "
-            "(nn.TransformerEncoder does that); every initialization keeps them equal. Layers of their own: "
-            "build each, or give init=",
-            name,
+        message = (
+            f"has exactly the values of {first}{infer.and_more(self._clones)}: a layer that was copied after it was "
         )
+        message += (
+            "drawn (nn.TransformerEncoder does that); every initialization keeps them equal. Layers of their own: "
+        )
+        yield Finding(FindingKind.CLONED, f"{message}build each, or give init=", name)
 
     def _left_findings(self) -> Iterator[Finding]:
         values = dict(self.model.named_parameters())
@@ -382,12 +332,9 @@ class Redraw:
             constant = not drawn and len(value) > 0 and bool((value == value[0]).all())
             if name in self._random or constant:
                 continue
-            yield Finding(
-                FindingKind.NOT_REDRAWN,
-                "no initializer draws all of this parameter, so every initialization has the model's own value, and "
-                f"intervals are for this value; {BY_CONSTRUCTOR}, or give init=",
-                name,
-            )
+            message = "no initializer draws all of this parameter, so every initialization has the model's own value, "
+            message += f"and intervals are for this value; {infer.BY_CONSTRUCTOR}, or give init="
+            yield Finding(FindingKind.NOT_REDRAWN, message, name)
 
 
 def _values(model: nn.Module, own: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
@@ -395,12 +342,10 @@ def _values(model: nn.Module, own: Mapping[str, torch.Tensor] | None) -> dict[st
     found: dict[str, torch.Tensor] = {}
     for name, parameter in model.named_parameters():
         other = None if own is None else own.get(name)
-        same = other is not None and (other.shape, other.dtype, other.device) == (
-            parameter.shape,
-            parameter.dtype,
-            parameter.device,
-        )
-        found[name] = other.detach() if other is not None and same else parameter.detach().clone()
+        if other is not None and (other.shape, other.dtype) == (parameter.shape, parameter.dtype):
+            found[name] = other.detach() if other.device == parameter.device else parameter.detach().clone()
+        else:
+            found[name] = parameter.detach().clone()
     return found
 
 
@@ -416,12 +361,8 @@ def _needed(calls: list[Initializer], chosen: Mapping[str, Initializer]) -> list
     covered: set[str] = set()
     for call in reversed(calls):
         others = {name for name, by in chosen.items() if by is not call}
-        mine = {name for name, by in chosen.items() if by is call}
-        if (
-            mine
-            or (call.writes | call.changes) - covered - others
-            or any(True for _ in call.module.buffers(recurse=False))
-        ):
+        needed = len(others) < len(chosen) or (call.writes | call.changes) - covered - others
+        if needed or any(True for _ in call.module.buffers(recurse=False)):
             kept.append(call)
             covered = (covered | call.writes) - call.changes
     return kept[::-1]

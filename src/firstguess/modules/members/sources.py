@@ -23,18 +23,8 @@ from firstguess.data.streams import IsolatedRandomness
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.call_model import Caller, part
 from firstguess.modules.guard import StateOfCalls, every_module_called, is_lazy, own_copy, restored, unwrapped
-from firstguess.modules.members.initializers import (
-    ALL,
-    RUNNING_NORMS,
-    Init,
-    Redrawn,
-    brief,
-    head_of,
-    part_of,
-    rule,
-    scale_finding,
-    weights_of,
-)
+from firstguess.modules.members import initializers
+from firstguess.modules.members.initializers import Init, Redrawn
 from firstguess.modules.members.redraw import Redraw
 from firstguess.modules.outputs import Pick, find_logits
 
@@ -43,6 +33,7 @@ Forward: TypeAlias = Callable[[nn.Module], Any]
 _T = TypeVar("_T")
 
 
+_A_FACTORY = "a function that builds the model, or its class"
 REPAIR = "_firstguess_repair"  # what `fg.repair` did to a model, in plain data: how, γ, biases before and after
 
 
@@ -74,7 +65,7 @@ class Setup:
             model = model.to(device=self.device, dtype=self.dtype)
         model.eval()
         for module in model.modules():
-            if isinstance(module, RUNNING_NORMS):
+            if isinstance(module, initializers.RUNNING_NORMS):
                 module.training = self.mode == "train"
         self.materialise(model)
         return model
@@ -104,11 +95,8 @@ class Instance:
         self.shared_copy = own_copy(self._model)
         if self.shared_copy is None:
             if setup.moves or is_lazy(self._model):
-                raise InvalidInput(
-                    "a model that can be deep-copied, to move, cast or materialise it",
-                    got=type(model).__name__,
-                    hint="a function that builds the model, or its class",
-                )
+                expected = "a model that can be deep-copied, to move, cast or materialise it"
+                raise InvalidInput(expected, got=type(model).__name__, hint=_A_FACTORY)
             with restored(self._model, parameters=True):
                 known = self._options(setup(self._model), init, redraw)
                 self._redraw = Redraw(self._model, init, trained=trained, own=before, **known)
@@ -119,7 +107,7 @@ class Instance:
             own = None if lazy else dict(self._model.named_parameters()) | before
             known = self._options(self.shared_copy, init, redraw)
             self._redraw = Redraw(self.shared_copy, init, trained=trained, own=own, **known)
-            self._state = StateOfCalls(self.shared_copy, RUNNING_NORMS)
+            self._state = StateOfCalls(self.shared_copy, initializers.RUNNING_NORMS)
         self.findings = self._redraw.findings
         self._repairs = repair is not None and not self.held & set(before)
         if repair is not None and self._repairs:
@@ -132,23 +120,21 @@ class Instance:
 
     def _options(self, model: nn.Module, init: Init, redraw: Redrawn) -> dict[str, Any]:
         asked = model if isinstance(redraw, str) else self._model  # a module is one of the model that was given
-        found = part_of(asked, redraw, lambda: self._head(model, sure=redraw is not None), look=init is None)
+        found = initializers.part_of(
+            asked, redraw, lambda: self._head(model, sure=redraw is not None), look=init is None
+        )
         return {"part": found, "scale": self._setup.scale}
 
     def _head(self, model: nn.Module, *, sure: bool) -> set[str]:
         """The parameters that make the logits; `sure`: or an error."""
         try:
             with IsolatedRandomness(0), restored(model, parameters=False):
-                return head_of(model, self._setup.logits or self._setup.forward)
+                return initializers.head_of(model, self._setup.logits or self._setup.forward)
         except Exception as error:  # of a user's model
             if not sure:
                 return set()
-            raise InvalidInput(
-                "a model whose last layer can be found",
-                got=f"{type(error).__name__}: {error}",
-                where="redraw",
-                hint='its name: redraw="classifier*"',
-            ) from error
+            got, hint = f"{type(error).__name__}: {error}", 'its name: redraw="classifier*"'
+            raise InvalidInput("a model whose last layer can be found", got=got, where="redraw", hint=hint) from error
 
     @contextmanager
     def member(self, seed: int) -> Generator[nn.Module]:
@@ -183,17 +169,13 @@ class Factory:
     def __init__(self, factory: Callable[[], Any], init: Init, setup: Setup) -> None:
         self.given = self._factory = factory
         self._setup = setup
-        self._init = None if init is None else rule(init)
+        self._init = None if init is None else initializers.rule(init)
         name = getattr(factory, "__name__", type(factory).__name__)
         try:
             inspect.signature(factory).bind()
         except TypeError as error:
-            raise InvalidInput(
-                "a factory that needs no arguments",
-                got=f"{name}: {error}",
-                where="the factory",
-                hint=f"def make(): return {name}(…), and make instead",
-            ) from error
+            got, hint = f"{name}: {error}", f"def make(): return {name}(…), and make instead"
+            raise InvalidInput("a factory that needs no arguments", got=got, where="the factory", hint=hint) from error
         except ValueError:  # a builtin without a signature
             pass
         self.findings = tuple(self._compare(name))
@@ -201,12 +183,8 @@ class Factory:
     def build(self) -> nn.Module:
         model = self._factory()
         if not isinstance(model, nn.Module):
-            raise InvalidInput(
-                "a factory that returns an nn.Module",
-                got=f"a {type(model).__name__}",
-                where=getattr(self._factory, "__name__", "the factory"),
-                hint="a function that builds the model, or its class",
-            )
+            got, where = f"a {type(model).__name__}", getattr(self._factory, "__name__", "the factory")
+            raise InvalidInput("a factory that returns an nn.Module", got=got, where=where, hint=_A_FACTORY)
         return unwrapped(model)
 
     def _compare(self, name: str) -> Iterator[Finding]:
@@ -217,14 +195,11 @@ class Factory:
                 models.append(self.build())
         one, two = models
         if one is two:
-            raise InvalidInput(
-                "a factory that builds a new model at each call",
-                got="the same object twice",
-                where=name,
-                hint="give the model itself: it is re-initialized, and never changed",
-            )
+            expected = "a factory that builds a new model at each call"
+            hint = "give the model itself: it is re-initialized, and never changed"
+            raise InvalidInput(expected, got="the same object twice", where=name, hint=hint)
         if self._setup.scale != 1.0 and not is_lazy(one):
-            yield scale_finding(self._setup.scale, weights_of(one))
+            yield initializers.scale_finding(self._setup.scale, initializers.weights_of(one))
         if is_lazy(one) or is_lazy(two) or self._init is not None:
             return
         others = dict(two.named_parameters())
@@ -239,16 +214,12 @@ class Factory:
             elif parameter.ndim > 1 and parameter.numel() > 1 and bool((parameter != parameter.flatten()[0]).any()):
                 loaded.add(path)
         if equal and others:
-            yield Finding(
-                FindingKind.NOT_REDRAWN,
-                "the factory builds the same weights at every call: does it set a seed, or load them?",
-            )
+            message = "the factory builds the same weights at every call: does it set a seed, or load them?"
+            yield Finding(FindingKind.NOT_REDRAWN, message)
         elif loaded:
+            message = "the factory gives these the same values at every call (loaded, or set by a formula)"
             yield Finding(
-                FindingKind.PART,
-                "the factory gives these the same values at every call (loaded, or set by a formula): results are of "
-                "the rest, the fresh part",
-                brief(one, loaded),
+                FindingKind.PART, f"{message}: results are of the rest, the fresh part", initializers.brief(one, loaded)
             )
 
     @contextmanager
@@ -258,13 +229,11 @@ class Factory:
             self._setup.materialise(model)
             with restored(model, parameters=self._init is not None or self._setup.moves or self._setup.scale != 1.0):
                 model = self._setup(model)
-                if self._init is not None:
-                    with torch.no_grad():
+                with torch.no_grad():
+                    if self._init is not None:
                         model.apply(self._init)
-                if self._setup.scale != 1.0:
-                    with torch.no_grad():
-                        for name in weights_of(model):
-                            model.get_parameter(name).mul_(self._setup.scale)
+                    for name in initializers.weights_of(model) if self._setup.scale != 1.0 else ():
+                        model.get_parameter(name).mul_(self._setup.scale)
                 yield model
 
     def isolated(self) -> AbstractContextManager[object]:
@@ -293,16 +262,13 @@ def source(what: object, init: Init, setup: Setup, *, trained: bool = False, red
         return Instance(what, init, setup, trained=trained, redraw=redraw)
     if callable(what):
         made = Factory(what, init, setup)
-        if redraw is None or (isinstance(redraw, str) and redraw == ALL):
+        if redraw is None or (isinstance(redraw, str) and redraw == initializers.ALL):
             return made
         with IsolatedRandomness(0):
             model = made.build()
         return Instance(model, init, setup, trained=trained, redraw=redraw)
-    raise InvalidInput(
-        "an nn.Module, a class of them, or a function that builds one",
-        got=f"a {type(what).__name__}",
-        hint="the model itself",
-    )
+    expected = "an nn.Module, a class of them, or a function that builds one"
+    raise InvalidInput(expected, got=f"a {type(what).__name__}", hint="the model itself")
 
 
 def source_of(
@@ -368,22 +334,15 @@ def found_at(path: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
-        raise InvalidInput(
-            "a module that can be imported",
-            got=f"{module} ({error})",
-            where=path,
-            hint="run in the folder that contains it, or install it",
-        ) from None
+        hint = "run in the folder that contains it, or install it"
+        raise InvalidInput("a module that can be imported", got=f"{module} ({error})", where=path, hint=hint) from None
     finally:
         sys.path.pop(0)
     for attribute in name.split("."):
         if not hasattr(found, attribute):
-            raise InvalidInput(
-                f"a class, a function or a model in {module}",
-                got=f"no {name}",
-                where=path,
-                hint="one of " + ", ".join(sorted(n for n in vars(found) if not n.startswith("_"))[:8]),
-            )
+            expected = f"a class, a function or a model in {module}"
+            hint = "one of " + ", ".join(sorted(n for n in vars(found) if not n.startswith("_"))[:8])
+            raise InvalidInput(expected, got=f"no {name}", where=path, hint=hint)
         found = getattr(found, attribute)
     return found
 
@@ -399,17 +358,12 @@ def unwrapped_in_mode(model: nn.Module, mode: Mode) -> Generator[nn.Module]:
     """
     inner = unwrapped(model)
     cached = torch.is_autocast_cache_enabled()
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        IsolatedRandomness(0),
-        every_module_called(),
-        restored(inner, parameters=False),
-    ):
+    alone = IsolatedRandomness(0)
+    with torch.inference_mode(False), torch.no_grad(), alone, every_module_called(), restored(inner, parameters=False):
         found = inner.training
         for module in inner.modules():
             own = module.training or not found
-            module.training = mode == "train" and own and isinstance(module, RUNNING_NORMS)
+            module.training = mode == "train" and own and isinstance(module, initializers.RUNNING_NORMS)
         # A weight that is cast here, without gradient, must not be the one that training then finds in the cache.
         torch.set_autocast_cache_enabled(False)
         try:

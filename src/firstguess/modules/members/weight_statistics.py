@@ -170,15 +170,11 @@ def fitting(weight: Numbers, shape: tuple[int, ...], asked: float | None = None)
             if bounded(weight, math.sqrt(3.0 * value / fan_in)):
                 yield f"{name} uniform", value
         return
-    known = list(_rules(fan_in, fan_out))
-    if asked is not None:
-        known = [("init", asked)]
-    for name, value in known:
+    known = [(f"{name} normal", value) for name, value in _rules(fan_in, fan_out)]
+    known += [(f"normal, standard deviation {std}", std * std * fan_in) for std in (0.02, 0.01)]
+    for name, value in known if asked is None else [("init=", asked)]:
         if of_size(weight, value / fan_in):
-            yield f"{name} normal" if name != "init" else "init=", value
-    for std in (0.02, 0.01):
-        if asked is None and of_size(weight, std * std):
-            yield f"normal, standard deviation {std}", std * std * fan_in
+            yield name, value
 
 
 def bounded(numbers: Numbers, bound: float) -> bool:
@@ -199,6 +195,11 @@ def sampled(value: torch.Tensor, most: int = _MOST) -> torch.Tensor:
     return flat[:: math.ceil(flat.numel() / most)] if flat.numel() > most else flat
 
 
+def scaled_size(w: torch.Tensor) -> float:
+    """RMS·√fan_in, which initializers make 0.1 to 2."""
+    return float(sampled(w, _ENTRIES).double().square().mean().sqrt()) * math.sqrt(w.numel() / w.shape[0])
+
+
 def differs(own: Numbers, law: Numbers, alpha: float) -> bool:
     """Whether `own` values cannot be one more draw of the `law` that others were drawn from.
 
@@ -214,7 +215,10 @@ def differs(own: Numbers, law: Numbers, alpha: float) -> bool:
     n, m = own.count, law.count
     # The largest of m uniform numbers misses the end by more than a part 1 − α^(1/m) of the range with probability α.
     centred = not law.off_centre
-    if m >= SHAPED and _flat(law):
+    # Uniform between its ends, wherever its middle is.
+    middle, half = (law.high + law.low) / 2, (law.high - law.low) / 2
+    flat = half**2 <= 3.0 * law.variance * (1 + _SIGMAS * math.sqrt(0.8 / m))
+    if m >= SHAPED and flat and abs(middle - law.mean) <= _SIGMAS * math.sqrt(law.variance / m):
         slack = (law.high - law.low) * -math.expm1(math.log(alpha) / m) + _ROUNDED * law.reach
         if own.high > law.high + slack or own.low < law.low - slack:
             return True
@@ -230,14 +234,6 @@ def differs(own: Numbers, law: Numbers, alpha: float) -> bool:
     ratio, top, bottom = own.variance / law.variance, (n - 1) * heavy, (m - 1) * heavy
     tail = special.fdtrc(top, bottom, ratio) if ratio > 1 else special.fdtr(top, bottom, ratio)
     return abs(ratio**0.5 - 1) > _SAME and bool(tail < alpha / 2)
-
-
-def _flat(law: Numbers) -> bool:
-    """Whether a distribution looks uniform between its ends, wherever its middle is."""
-    middle, half = (law.high + law.low) / 2, (law.high - law.low) / 2
-    return half**2 <= 3.0 * law.variance * (1 + _SIGMAS * math.sqrt(0.8 / law.count)) and (
-        abs(middle - law.mean) <= _SIGMAS * math.sqrt(law.variance / law.count)
-    )
 
 
 # Whether a weight looks trained: singular values that no draw of independent entries has.
@@ -319,11 +315,8 @@ def _against_signs(w: torch.Tensor, generator: torch.Generator) -> float:
     own = _largest(centred)
     if own < size * (math.sqrt(rows) + math.sqrt(columns)) + _SCREEN * unit:
         return 0.0
-    edges = [
-        _largest(_centred(entries * (2.0 * torch.randint(0, 2, w.shape, generator=generator) - 1.0), known))
-        for _ in range(_SIGNS)
-    ]
-    return (own - sum(edges) / _SIGNS) / unit
+    signs = (2.0 * torch.randint(0, 2, w.shape, generator=generator) - 1.0 for _ in range(_SIGNS))
+    return (own - sum(_largest(_centred(entries * sign, known)) for sign in signs) / _SIGNS) / unit
 
 
 def _part(matrix: torch.Tensor) -> torch.Tensor:

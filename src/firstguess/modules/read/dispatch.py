@@ -21,12 +21,7 @@ from firstguess.modules.members.weight_statistics import TORCH_DEFAULT, Numbers,
 from firstguess.network.activations.registry import activation
 from firstguess.network.activations.tensors import targets
 from firstguess.network.layer import FLAT, Call, RandomWeights, ReadContext, ReadResult, Variances, by_call, by_module
-from firstguess.network.layers import (
-    Activate,
-    Layer,  # from here: so that every kind is registered
-    Scale,
-    Shift,
-)
+from firstguess.network.layers import Activate, Layer, Scale, Shift  # from here: so that every kind is registered
 
 # Modules and functions that are nothing to a description: dropout, flattening, softmax at the end, copies.
 
@@ -133,9 +128,8 @@ def _call_table(names: tuple[tuple[str, type[Layer]], ...]) -> dict[Any, tuple[s
 
 
 def is_attention(module: nn.Module) -> bool:
-    return "attention" in type(module).__name__.lower() or isinstance(
-        module, (nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-    )
+    kinds = (nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    return "attention" in type(module).__name__.lower() or isinstance(module, kinds)
 
 
 def is_whole(module: nn.Module) -> bool:
@@ -300,12 +294,11 @@ _LEAST, _MOST = 16, 256
 _PATIENCE = 160_000_000  # numbers that are drawn for these 16: a second or two; of larger models, two initializations
 
 
-@dataclass(frozen=True)
-class ParameterDraws:
-    """Statistics of every parameter that the reading asks for, by name, over `count` initializations."""
+class ParameterDraws(NamedTuple):
+    """Statistics of every parameter that the reading asks for, by name, over `inits` initializations."""
 
     numbers: dict[str, Numbers]
-    count: int
+    inits: int
 
 
 def tensor_at(model: nn.Module, name: str) -> torch.Tensor | None:
@@ -332,15 +325,10 @@ def draw(source: Source, names: Iterable[str], seed: int) -> ParameterDraws:
         if done == 1:
             size = max(1, sum(parameter.numel() for parameter in model.parameters()))
             most = min(_MOST, max(min(_LEAST, max(2, _PATIENCE // size)), _BUDGET // size))
-        if done > 1 and all(_known(name, sums) for name, sums in numbers.items()):
+        random = [(name, sums.count) for name, sums in numbers.items() if sums.constant is None]
+        if done > 1 and all(count >= (_FEW if name.endswith("bias") else ENOUGH) for name, count in random):
             break
     return ParameterDraws(numbers, done)
-
-
-def _known(name: str, sums: Numbers) -> bool:
-    if sums.constant is not None:
-        return True
-    return sums.count >= (_FEW if name.endswith("bias") else ENOUGH)
 
 
 @dataclass(frozen=True)
@@ -521,7 +509,7 @@ class Modules:
         if rule == TORCH_DEFAULT and found.bias is not None and bias_var != found.default_bias:
             rule = f"{TORCH_DEFAULT} for weights, not for biases"
         weights = RandomWeights(weight_var, bias_var, units, found.weight.gain is not None, found.odd or zero)
-        return Drawn(weights, found.variances(rule, self.draws.count, found.weight.law), constant)
+        return Drawn(weights, found.variances(rule, self.draws.inits, found.weight.law), constant)
 
 
 def _weighted(kind: type[Layer] | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -153,9 +153,8 @@ def sum_of(trail: Trail, node: fx.Node, path: str, left: fx.Node, right: fx.Node
         if zero := _zero(trail, side):
             trail.idle.update(side)
             carrier.before = trail.passed[node] = rest
-            carrier.meaning = ReadResult(
-                notes=(f"{zero} starts at zero, so the branch that it ends adds nothing and is left out",)
-            )
+            note = f"{zero} starts at zero, so the branch that it ends adds nothing and is left out"
+            carrier.meaning = ReadResult(notes=(note,))
             return carrier
     carrier.before = fork
     shapes = [trail.shape(n) for n in (left, right)]
@@ -181,7 +180,13 @@ def _residual(
         right = [*right, Scale(-1.0)]
     # The branch is the path that does more, and has weights to be uncorrelated by.
     paths = left, right
-    low, high = sorted((0, 1), key=lambda i: (not unsigned(paths[i]), *_work(paths[i])))
+
+    def work(i: int) -> tuple[bool, int, int, int]:
+        """Weights, the size of kernels, and layers: a projection is the path with less of them."""
+        kernels, draws = sum(layer.kernel_side for layer in paths[i]), sum(layer.draws for layer in paths[i])
+        return not unsigned(paths[i]), draws, kernels, len(paths[i])
+
+    low, high = sorted((0, 1), key=work)
     shortcut, branch = paths[low], paths[high]
     scale = 1.0
     while branch and (factor := branch[-1].multiplier) is not None:
@@ -189,11 +194,8 @@ def _residual(
         branch = branch[:-1]
     tokens = trail.carriers[ends[0]].flow is not None  # what its readings do not cover they say themselves
     if not branch or (unsigned(branch) and not tokens):
-        last = text(branch[-1]) if branch else "a scale"
-        return ReadResult(
-            why=f"a branch that ends in {last}; a description's residual branch ends in random weights, and then "
-            "at most in norms"
-        )
+        ends_in = "a description's residual branch ends in random weights, and then at most in norms"
+        return ReadResult(why=f"a branch that ends in {text(branch[-1]) if branch else 'a scale'}; {ends_in}")
     weights = next((n for n in reversed(sides[high]) if trail.carriers[n].draws), None)
     if weights is not None and _repeats(trail, ends[low], weights):
         name = trail.carriers[weights].path
@@ -232,11 +234,6 @@ def _zero(trail: Trail, side: Iterable[fx.Node]) -> str:
         if carrier.unread or any(layer.multiplier is None for layer in layers):
             return ""
     return ""
-
-
-def _work(path: Sequence[Layer]) -> tuple[int, int, int]:
-    """Weights, the size of kernels, and layers: a projection is the path with less of them."""
-    return sum(layer.draws for layer in path), sum(layer.kernel_side for layer in path), len(path)
 
 
 _RELU = (Activate(activation("relu")),)
@@ -292,9 +289,8 @@ class GraphReader:
             return
         carrier = self.visit(self.trail, node, signals) or self._carrier(node, signals)
         if carrier.flow is None and self._in_place(node) and not carrier.unread and self._used_again(node, signals[0]):
-            carrier.meaning = ReadResult(
-                why="works in place on a signal that is used again, which so is changed as well"
-            )
+            why = "works in place on a signal that is used again, which so is changed as well"
+            carrier.meaning = ReadResult(why=why)
         shape = self.trail.shape(node)
         carrier.axes = len(shape) if shape is not None else carrier.meaning.axes or carrier.axes
         if not carrier.unread or node not in self.trail.idle:
@@ -383,15 +379,13 @@ class GraphReader:
                 continue
             if carrier.unread:
                 runs.append([])
-            elif carrier.meaning.layers == _RELU and _not_negative(runs[-1]):
+            # What ends in a ReLU, perhaps pooled, is not negative.
+            elif carrier.meaning.layers == _RELU and [x for x in runs[-1] if x.pools == 1][-1:] == list(_RELU):
                 self.notes.append("a relu of what is not negative changes nothing, and is left out")
             else:
                 runs[-1] += carrier.meaning.layers
-        unread = [
-            Unread(s.path, s.kind, s.meaning.why)
-            for n, s in self._listed()
-            if s.meaning.why and n not in self.trail.idle
-        ]
+        own = [s for n, s in self._listed() if s.meaning.why and n not in self.trail.idle]
+        unread = [Unread(s.path, s.kind, s.meaning.why) for s in own]
         if self.output_problem or not trail:
             unread.append(Unread("", "output", self.output_problem or "the output does not depend on the input"))
         unread += self.lost
@@ -404,9 +398,8 @@ class GraphReader:
             idle = _is_idle(meaning.layers[0]) if len(meaning.layers) == 1 else ""
             if meaning.last or idle:
                 self.trail.idle.add(node)
-                self.notes.append(
-                    meaning.last or f"a {idle} at the end does not change which class is guessed, and is left out"
-                )
+                same = f"a {idle} at the end does not change which class is guessed, and is left out"
+                self.notes.append(meaning.last or same)
             elif meaning.layers or self.carriers[node].unread:
                 return
 
@@ -420,12 +413,6 @@ class GraphReader:
                 yield from carrier.parts
             elif not carrier.unread and (carrier.module or (layers and not layers[0].paths)):
                 yield Part(carrier.path, carrier.kind, " > ".join(text(x) for x in layers), carrier.meaning.variances)
-
-
-def _not_negative(layers: Sequence[Layer]) -> bool:
-    """Whether a signal ends in a relu, perhaps pooled."""
-    last = next((layer for layer in reversed(layers) if layer.pools == 1), None)
-    return (last,) == _RELU
 
 
 def _keeps_width(carrier: Carrier) -> bool:

@@ -201,16 +201,12 @@ def _block(builder: Builder, path: str, block: Any, family: TrunkPaths, config: 
     at = next(layout for layout in family.layouts if _at(block, layout.three.split()[0]) is not None)
     query, *others = (builder.matrix(f"{path}.{name}") for name in at.three.split())
     rotary = family is _LLAMA
-    attention = builder.attention(
-        f"{path}.{at.attention}",
-        (query, others[0], others[1]) if others else query.thirds(),
-        builder.matrix(f"{path}.{at.out}"),
-        int(config.num_attention_heads),
-        causal=rotary or family is _GPT2 or (family is _BERT and bool(config.is_decoder)),
-        base=float(_rope(config)["rope_theta"]) if rotary else None,
-        groups=config.num_key_value_heads if rotary else None,
-        window=getattr(config, "sliding_window", None) if rotary else None,
-    )
+    three, out = (query, others[0], others[1]) if others else query.thirds(), builder.matrix(f"{path}.{at.out}")
+    how: dict[str, Any] = {"causal": rotary or family is _GPT2 or (family is _BERT and bool(config.is_decoder))}
+    if rotary:
+        how |= {"base": float(_rope(config)["rope_theta"]), "groups": config.num_key_value_heads}
+        how["window"] = getattr(config, "sliding_window", None)
+    attention = builder.attention(f"{path}.{at.attention}", three, out, int(config.num_attention_heads), **how)
     bends = at.bends or at.function.rpartition(".")[0]
     mlp = builder.mlp([f"{path}.{name}" for name in at.mlp.split()], _at(block, at.function), f"{path}.{bends}")
     norms = [builder.module(f"{path}.{name}") for name in at.norms.split()]
@@ -255,12 +251,8 @@ def is_trunk(module: nn.Module) -> bool:
 
 def is_known(model: nn.Module) -> bool:
     name = type(model).__name__
-    return hasattr(model, "config") and (name in FAMILIES or name in HEADS or _is_language(model))
-
-
-def _is_language(model: nn.Module) -> bool:
-    name = type(model).__name__
-    return name.endswith(_LANGUAGE) and any(is_trunk(m) for m in model.children())
+    language = name.endswith(_LANGUAGE) and any(is_trunk(m) for m in model.children())
+    return hasattr(model, "config") and (name in FAMILIES or name in HEADS or language)
 
 
 def read_known(builder: Builder) -> tuple[list[Piece], int | None]:
@@ -296,12 +288,10 @@ def _language(builder: Builder) -> tuple[list[Piece], int | None]:
     first = pieces[0]
     assert isinstance(first.layer, Embed)
     pieces[0] = builder.changed(first, vocabulary=matrix.units)
-    return [*pieces, builder.unembed(matrix, tied=_tied(builder.model))], matrix.units
-
-
-def _tied(model: Any) -> bool:
+    model: Any = builder.model
     given, out = model.get_input_embeddings(), model.get_output_embeddings()
-    return out is not None and getattr(out, "weight", None) is given.weight
+    tied = out is not None and getattr(out, "weight", None) is given.weight
+    return [*pieces, builder.unembed(matrix, tied=tied)], matrix.units
 
 
 def outputs(result: Any) -> torch.Tensor:

@@ -21,15 +21,8 @@ from firstguess.modules.call_model import Caller, Forward, fed, first_forward, l
 from firstguess.modules.guard import hooked, restored
 from firstguess.modules.members.initializers import Init, is_lookup
 from firstguess.modules.members.sources import Setup, Source, is_source, named, shaped_by, source
-from firstguess.modules.read.dispatch import (
-    DROPOUT,
-    TORCH_DEFAULT,
-    Modules,
-    draw,
-    is_attention,
-    is_whole,
-    parameter_names,
-)
+from firstguess.modules.read import dispatch
+from firstguess.modules.read.dispatch import Modules
 from firstguess.modules.read.graph import GraphReader, GraphReading, listed
 from firstguess.modules.read.huggingface import is_known, outputs, read_known
 from firstguess.modules.read.result import Structure, Unread
@@ -87,8 +80,8 @@ def read(
     setup = Setup("train", None, None, lambda m: _materialise(m, batch))
     members = source(model, init, setup, redraw="all")  # a description is of weights that are drawn
     with members.member(int(member_seeds(seed, 0, 1)[0])) as first:
-        names = list(dict.fromkeys([*parameter_names(first), *token_parameters(first)]))
-    draws = draw(members, names, seed)
+        names = list(dict.fromkeys([*dispatch.parameter_names(first), *token_parameters(first)]))
+    draws = dispatch.draw(members, names, seed)
     with members.member(int(member_seeds(seed, 0, 1)[0])) as member:
         modules = Modules(member, draws, init)
         reading = known_reading(member, modules, batch)
@@ -126,12 +119,8 @@ def _enough(model: nn.Module, batch: Batch) -> Batch:
 
 def _materialise(model: nn.Module, batch: Batch | None) -> Any:
     if batch is None:
-        raise InvalidInput(
-            "an example of the inputs, to give lazy layers their shape",
-            got="none",
-            where="read(example)",
-            hint="fg.read(model, x)",
-        )
+        expected = "an example of the inputs, to give lazy layers their shape"
+        raise InvalidInput(expected, got="none", where="read(example)", hint="fg.read(model, x)")
     return shaped_by(model, batch)
 
 
@@ -146,7 +135,7 @@ def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphRe
         given = [] if batch is None or batch.call is not None else list(tensors(inputs).values())
         one = given[0] if len(given) == 1 else None
         with restored(model, parameters=False):  # a module may keep what it is traced with
-            traced = trace(model, inputs, as_one=as_one, whole=is_whole if one is None else is_leaf)
+            traced = trace(model, inputs, as_one=as_one, whole=dispatch.is_whole if one is None else is_leaf)
     if traced.graph is not None:
         if one is None or traced.problem:
             reading = GraphReader(traced, modules).reading()
@@ -158,9 +147,9 @@ def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphRe
         order = [(path, axes) for path, axes in _order(model, batch) if path.startswith(inside)] if inside else []
         if not order:
             return reading
-        more = listed(model, order, modules)
-        where = f"modules inside of {', '.join(traced.opaque)} are listed after the others, in the order of their"
-        reading.notes += [f"{where} {'calls' if batch is not None else 'registration'}", *more.notes]
+        more, how = listed(model, order, modules), "calls" if batch is not None else "registration"
+        where = f"modules inside of {', '.join(traced.opaque)} are listed after the others"
+        reading.notes += [f"{where}, in the order of their {how}", *more.notes]
         return replace(reading, parts=(*reading.parts, *more.parts), unread=(*reading.unread, *more.unread))
     reading = listed(model, _order(model, batch), modules)
     how = "modules are listed in the order of their calls; how they are connected is not known"
@@ -212,7 +201,7 @@ def _wholes(model: nn.Module) -> Iterator[str]:
     for path, module in model.named_modules():
         if path.startswith(skipped) and skipped:
             continue
-        if is_whole(module) or not any(True for _ in module.children()):
+        if dispatch.is_whole(module) or not any(True for _ in module.children()):
             skipped = (*skipped, f"{path}.")
             yield path
 
@@ -246,10 +235,8 @@ def _structure(reading: GraphReading, notes: list[str], classes: int | None) -> 
         if problem:
             unread = (Unread("", "model", problem),)
     else:
-        for run in sorted(reading.runs, key=len, reverse=True):
-            if any(layer.weighted for layer in run):
-                fragment, _ = _network(run, classes or 2)
-                break
+        runs = [run for run in reading.runs if any(layer.weighted for layer in run)]
+        fragment = _network(max(runs, key=len), classes or 2)[0] if runs else None
     if network is not None and not needs_tokens(network.layers):
         notes += _remarks(network, [p.variances.rule for p in reading.parts if p.variances is not None])
     return Structure(network, reading.parts, unread, tuple(dict.fromkeys(notes)), fragment)
@@ -286,18 +273,14 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
     except FirstguessError as error:
         yield f"the closed form does not cover this network: {error.reason}"
         return
-    if not rules or any(rule != TORCH_DEFAULT for rule in rules):
+    if not rules or any(rule != dispatch.TORCH_DEFAULT for rule in rules):
         return
     text = "PyTorch's default initialization: σw² = 1/3 and σb² = 1/(3 fan-in)"
     growth = prediction.gradient_growth
-    if not growth.size or not math.isfinite(growth[-1]):
-        yield text
-        return
     # Growth by the layer is what one weight layer does, where nothing but pools and kernels mixes what is in between.
-    if network.plain and growth.max() < 1.0:
-        yield f"{text}: ordered phase, where correlations go to 1 and gradients shrink going back"
-    else:
-        yield text
+    ordered = growth.size and math.isfinite(growth[-1]) and network.plain and growth.max() < 1.0
+    phase = ": ordered phase, where correlations go to 1 and gradients shrink going back"
+    yield f"{text}{phase if ordered else ''}"
 
 
 # Models of tokens: which they are, their inputs, and the comparison with the description.
@@ -307,7 +290,7 @@ _ROWS, _TOKENS = 3, 9  # that a model and its description are compared on
 
 def token_parameters(model: nn.Module) -> Iterator[str]:
     """Names of all parameters of a model that may be one of tokens: embeddings and positions are drawn too."""
-    if is_known(model) or any(is_lookup(m) or is_attention(m) or _learned(m) for m in model.modules()):
+    if is_known(model) or any(is_lookup(m) or dispatch.is_attention(m) or _learned(m) for m in model.modules()):
         named = model.named_parameters(remove_duplicate=False)
         yield from (name for name, p in named if p.is_floating_point())
 
@@ -379,10 +362,9 @@ def _compared(reading: GraphReading, builder: Builder, inputs: torch.Tensor, cal
     if why:
         return replace(reading, runs=[], unread=(Unread("", type(model).__name__, why),))
     if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()):
-        reading.notes.append(DROPOUT)
-    reading.notes.append(
-        f"with the same weights the description gives the model's own outputs: compared on {len(inputs)} inputs"
-    )
+        reading.notes.append(dispatch.DROPOUT)
+    same = "with the same weights the description gives the model's own outputs"
+    reading.notes.append(f"{same}: compared on {len(inputs)} inputs")
     return reading
 
 

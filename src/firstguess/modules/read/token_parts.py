@@ -21,21 +21,11 @@ from firstguess.modules.members.initializers import is_hugging_face_conv1d
 from firstguess.modules.members.weight_statistics import Numbers
 from firstguess.modules.read.dispatch import Drawn, Modules, estimate
 from firstguess.modules.read.result import Part
+from firstguess.network import layers as kinds
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import Layer, Variances, text
-from firstguess.network.layers import (
-    Activate,
-    Attention,
-    Dense,
-    Embed,
-    Gated,
-    Patches,
-    PoolTokens,
-    Residual,
-    TokenMix,
-    Unembed,
-)
+from firstguess.network.layers import Activate, Dense, Embed, Gated, PoolTokens, Residual, Unembed
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
 from firstguess.network.torch_ops import join
@@ -79,9 +69,7 @@ class Fill:
 class Filled:
     """How layers that were read are filled: by identity, since layers that are equal have weights of their own."""
 
-    own: dict[int, tuple[Layer, Layer, tuple[Fill, ...]]] = field(
-        default_factory=dict[int, "tuple[Layer, Layer, tuple[Fill, ...]]"]
-    )
+    own: dict[int, tuple[Layer, Layer, tuple[Fill, ...]]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set[str])  # parameters of norms: one constant each
 
     def add(self, layer: Layer, check: Layer, *fills: Fill) -> None:
@@ -160,8 +148,11 @@ def difference(
     why = ""
     with IsolatedRandomness(0), torch.no_grad():
         for larger in (False, True):
-            if larger:
-                _enlarge(one, filled.kept)
+            # Weights that make logits of attention differ by about 1, and biases; norms stay as they are.
+            for name, parameter in one.named_parameters() if larger else ():
+                size = parameter[0].numel() ** -0.5 if parameter.ndim > 1 else _BIASES
+                if name not in filled.kept:
+                    parameter.add_(torch.randn_like(parameter) * min(size, 1.0))
             try:
                 why = why or _apart(one, layers, filled, given, call, head, ending)
             except FirstguessError as error:
@@ -169,15 +160,6 @@ def difference(
             except Exception as error:  # of a model that does not take these inputs, or a shape that does not fit
                 why = f"it could not be compared with its description ({type(error).__name__}: {error})"
     return why.partition("\n")[0] or _shared(model, list(filled.fills(layers)))
-
-
-def _enlarge(model: nn.Module, kept: set[str]) -> None:
-    """Weights that make logits of attention differ by about 1, and biases; norms stay as they are."""
-    for name, parameter in model.named_parameters():
-        if name in kept:
-            continue
-        size = parameter[0].numel() ** -0.5 if parameter.ndim > 1 else _BIASES
-        parameter.add_(torch.randn_like(parameter) * min(size, 1.0))
 
 
 def _apart(
@@ -244,9 +226,8 @@ class Stop(Exception):
 
 def residual(branch: Sequence[Piece]) -> Piece:
     """x plus a branch."""
-    return Piece(
-        Residual(tuple(piece.layer for piece in branch)), tuple(part for piece in branch for part in piece.parts)
-    )
+    layer = Residual(tuple(piece.layer for piece in branch))
+    return Piece(layer, tuple(part for piece in branch for part in piece.parts))
 
 
 @dataclass(frozen=True)
@@ -451,7 +432,7 @@ class Builder:
         how |= {"rotary": base is not None, "groups": None if few == heads else few}
         how |= {} if base is None else {"base": base}
         what = "queries, keys and values"
-        layer, found = self._weighted(Attention, three, (out,), path=path, what=what, heads=heads, **how)
+        layer, found = self._weighted(kinds.Attention, three, (out,), path=path, what=what, heads=heads, **how)
         roles = ("queries", "keys", "values") if len({m.path for m in three}) == 3 else (what,) * 3
         said = {m.path: f"{role} of attention" for m, role in zip((*three, out), (*roles, "output"), strict=True)}
         parts = (Part(at, self.kind(at), role, found[at]) for at, role in said.items() if at != path)
@@ -501,18 +482,17 @@ class Builder:
         size = conv.kernel_size[0]
         plainly = conv.padding in ((0, 0), "valid") and conv.groups == 1 and conv.dilation == (1, 1)
         if conv.kernel_size != (size, size) or conv.stride != (size, size) or not plainly:
-            raise self.stop(
-                path, "its kernels do not lie side by side: patches of a description are square and do not overlap"
-            )
+            why = "its kernels do not lie side by side: patches of a description are square and do not overlap"
+            raise self.stop(path, why)
         bias = None if conv.bias is None else ModelTensor(f"{path}.bias")
         inputs = math.prod(conv.weight.shape[1:])
         matrix = Matrix(path, ModelTensor(f"{path}.weight"), bias, conv.out_channels, inputs)
-        layer, found = self._weighted(Patches, (matrix,), path=path, size=size, width=conv.out_channels)
+        layer, found = self._weighted(kinds.Patches, (matrix,), path=path, size=size, width=conv.out_channels)
         return Piece(layer, (Part(path, "Conv2d", text(layer), found[path]),))
 
     def tokenmix(self, first: Matrix, phi: Activation, second: Matrix) -> Piece:
         """Two dense layers over tokens."""
-        layer, found = self._weighted(TokenMix, (first,), (second,), path=first.path, width=first.units, phi=phi)
+        layer, found = self._weighted(kinds.TokenMix, (first,), (second,), path=first.path, width=first.units, phi=phi)
         own = ((first.path, text(layer)), (second.path, ""))
         return Piece(layer, tuple(Part(path, self.kind(path), said, found[path]) for path, said in own))
 

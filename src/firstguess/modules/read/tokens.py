@@ -386,9 +386,8 @@ class TokenWalk:
             raise self.builder.stop(path, "gets something else than tokens (n, tokens, nodes)")
         attention = isinstance(module, nn.MultiheadAttention)
         if attention and any(n is not at for n in node.args[:3] if isinstance(n, fx.Node)):
-            raise self.builder.stop(
-                path, "queries, keys and values come from different signals; a description has self-attention"
-            )
+            why = "queries, keys and values come from different signals; a description has self-attention"
+            raise self.builder.stop(path, why)
         names = ["key_padding_mask", "need_weights", "attn_mask"] if attention else ["mask", "src_key_padding_mask"]
         names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
         given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
@@ -424,11 +423,9 @@ class TokenWalk:
         """A function by its values."""
         phi, v = self.builder.phi(function, path, kind), self._flow(at)
         view = v.first if isinstance(v, Mixing) and v.second is None else v.view if isinstance(v, TokenSignal) else v
-        bent = (
-            replace(view, phi=phi, made=(*view.made, node))
-            if isinstance(view, TokenView) and view.phi is None
-            else None
-        )
+        bent = None
+        if isinstance(view, TokenView) and view.phi is None:
+            bent = replace(view, phi=phi, made=(*view.made, node))
         if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
             return self._passed(node, at, TokenSignal(v.form, bent), self.builder.activate(function, path, kind))
         if bent is not None and isinstance(v, TokenView | Mixing):
@@ -553,13 +550,9 @@ class TokenWalk:
     def _gated(self, node: fx.Node, one: fx.Node, other: fx.Node) -> Carrier:
         views = [v.view if isinstance(v, TokenSignal) else v for v in map(self._flow, (one, other))]
         for gate, up in (views, views[::-1]):
-            if (
-                isinstance(gate, TokenView)
-                and isinstance(up, TokenView)
-                and gate.base is up.base
-                and gate.phi
-                and not up.phi
-            ):
+            if not isinstance(gate, TokenView) or not isinstance(up, TokenView):
+                continue
+            if gate.base is up.base and gate.phi and not up.phi:
                 pieces = self.builder.dense(gate.matrix, up.matrix), Piece(Gated(gate.phi))
                 base = cast(TokenSignal, self._flow(gate.base))
                 made = (*gate.made, *up.made)
