@@ -433,7 +433,8 @@ class ModuleEngine:
     @property
     def notes(self) -> tuple[str, ...]:
         cast = f"inputs cast from {self._call.cast}" if self._call.cast else ""
-        parts = () if self._body is None or self._body.off else tuple(self._body.parts)
+        body = self._body
+        parts = () if body is None or body.off else tuple(path for path in body.parts if path in body.reused)
         more = ", …" if len(parts) > 3 else ""
         once = f"what is kept ({', '.join(parts[:3])}{more}) was run once, for all members" if parts else ""
         unlabelled = any(batch.labels is None for batch in self._batches)

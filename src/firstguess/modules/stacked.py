@@ -262,6 +262,7 @@ class FrozenBody:
     parts: dict[str, nn.Module]
     memory: float
     off: bool = False
+    reused: set[str] = field(default_factory=set[str])  # parts whose outputs were used again
     _calls: dict[tuple[str, int, int], _Call] = field(default_factory=dict[tuple[str, int, int], _Call])
     _bytes: int = 0
 
@@ -283,6 +284,7 @@ class FrozenBody:
                 given = pytree.tree_leaves((args, kwargs))
                 known = self._calls.get(key)
                 if known is not None and _same(known.given, given):
+                    self.reused.add(path)
                     for record in known.records:
                         recorder.replay(record)
                     return pytree.tree_unflatten(_copies(known.leaves), known.spec)
