@@ -343,7 +343,6 @@ def permutation_test(
 def _largest(
     x: FloatArray, fine: npt.NDArray[np.bool_], first: npt.NDArray[np.bool_], edges: npt.NDArray[np.int64]
 ) -> FloatArray:
-    """The largest difference of each table."""
     chosen, there = first.astype(np.float64), fine.astype(np.float64)
     whole = bool(fine.all())
     a = chosen.sum(axis=1, keepdims=True) if whole else chosen @ there

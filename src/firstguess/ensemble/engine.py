@@ -235,7 +235,6 @@ class DescriptionEngine:
         return finished(inits)
 
     def _members(self, start: int, inits: int) -> Members:
-        """Arrays for the workers to fill."""
         program = self._program
         language = isinstance(program, TokenProgram) and program.each_token
         kept = 1 if language else self.points * self.classes
@@ -352,7 +351,6 @@ def _in_threads(work: Any, workers: Sequence[Worker | TokenWorker], failures: li
 
 
 def _all(places: Iterable[Place]) -> Iterator[Place]:
-    """All layers, those within others included."""
     for place in places:
         yield place
         for path in place.paths:

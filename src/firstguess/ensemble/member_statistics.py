@@ -314,8 +314,6 @@ def engine_for(engine: Engine, inits: int) -> Engine:
 
 
 class _Joined:
-    """An engine whose members are known."""
-
     def __init__(self, engine: Engine, blocks: dict[int, Members], size: int) -> None:
         self.layers: tuple[ProbedLayer, ...] = engine.layers
         self.classes = engine.classes

@@ -238,7 +238,6 @@ class DescriptionTrainer:
         return nn.functional.cross_entropy(logits, labels, reduction="sum") / points
 
     def _evaluated(self, model: nn.Module, x: Tensor) -> Values:
-        """Logits of all these points."""
         with torch.no_grad(), _statistics_of(model, self._n):
             parts = (x,) if self._mixes else x.split(max(1, _CHUNK // max(self._nodes)))
             return torch.cat([model(part) for part in parts]).numpy()

@@ -328,7 +328,6 @@ def _initial(style: str, init: str | None, std: float | None, embed_std: float |
 
 
 def _front(style: str, start: _Initial, width: int, patch: int, channels: int, norm: Layer) -> list[Layer]:
-    """What makes tokens: embeddings and positions."""
     std = start.embedded
     if style == "vit":
         check_count(patch, "patch", "transformer")

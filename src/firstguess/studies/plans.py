@@ -176,7 +176,6 @@ def _table(plan: Mapping[str, Any], key: str, path: str | Path) -> dict[str, Any
 
 
 def _none(value: Any) -> Any:
-    """TOML has no word for none."""
     return None if value == "none" else value
 
 

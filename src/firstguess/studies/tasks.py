@@ -328,7 +328,6 @@ def _members(job: Job) -> contextlib.AbstractContextManager[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """One line."""
     if isinstance(error, FirstguessError):
         return " ".join(str(error).split())
     if isinstance(error, MemoryError):

@@ -338,7 +338,6 @@ class _Heads:
 
     @property
     def units(self) -> int:
-        """How many units are drawn."""
         return len(self.scales)
 
     @property

@@ -333,7 +333,6 @@ class BranchScaleFamily(Family):
 
 
 def _inner(layer: Layer, gain: float, psi: Shifted | None) -> Iterable[Layer]:
-    """A layer of a branch."""
     if layer.function is not None:
         return (layer,) if psi is None else _around(psi)(layer)
     return (layer.with_variances(gain, 0.0) if layer.draws else layer,)

@@ -262,7 +262,6 @@ def _activations(network: Network) -> str:
 
 
 def _lower(inputs: Inputs | Tokens) -> str:
-    """What else would lower γ."""
     if isinstance(inputs, Tokens):
         return "; below that fg.repair(model, loader, gamma=…) moves the head's bias"
     return "; the data's own γ₀ is in it: centre them first" if inputs.mean_square > 0 else ""

@@ -113,7 +113,6 @@ class Attention(TwoWeights):
         return before
 
     def _size(self, width: int) -> int:
-        """Units of a head."""
         return max(2, width // self.heads // 2 * 2) if self.rotary else max(1, width // self.heads)
 
     def _turns(self, width: int) -> Array | None:

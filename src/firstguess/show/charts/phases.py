@@ -92,7 +92,6 @@ class _Frame:
         return cls(_edges(diagram.weight_vars[columns]), _edges(diagram.bias_vars[rows]), columns, rows)
 
     def holds(self, point: FixedPoint) -> bool:
-        """Whether a point is inside."""
         return bool(self.x[0] <= point.weight_var <= self.x[-1] and self.y[0] <= point.bias_var <= self.y[-1])
 
     def axes(self) -> dict[str, Any]:

@@ -174,8 +174,6 @@ def _with_code(d: Diagnosis) -> Advice | None:
 
 @dataclass(frozen=True)
 class _Causes:
-    """Which steps add correlation."""
-
     rows: list[list[str]]
     more: int
     read: str
@@ -311,7 +309,6 @@ def _read(s: Structure | None) -> list[list[str]]:
 
 
 def _layers(d: Diagnosis) -> list[list[str]]:
-    """Every measured layer."""
     layers = () if d.measurement is None else d.measurement.layers
     return [
         [x.name, x.kind, spaced(x.nodes), with_error(x.gamma, x.gamma_se), value(x.correlation, 4), percent(x.dead)]
@@ -320,7 +317,6 @@ def _layers(d: Diagnosis) -> list[list[str]]:
 
 
 def _provenance(d: Diagnosis) -> list[list[str]]:
-    """What this was made with."""
     rows = [["network", d.name], ["data", d.data_name]] if d.data_name else [["network", d.name]]
     for key, one in d.provenance.items():
         if key == "data" and isinstance(one, Mapping):

@@ -207,8 +207,6 @@ def check_sampled(network: Network, width: int) -> None:
 
 
 class _Gathered:
-    """What networks say, as they come."""
-
     def __init__(self, network: Network, count: int, points: int, batch: bool) -> None:
         self._network, self._count, self._points, self._batch = network, count, points, batch
         self._same = agreement_probability(network.classes)

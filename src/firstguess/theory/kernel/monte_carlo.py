@@ -159,7 +159,6 @@ class _Path:
 
     @property
     def grids(self) -> list[PositionGrid]:
-        """The positions after every layer."""
         return [shape.grid for shape in self.shapes if shape.grid is not None]
 
 

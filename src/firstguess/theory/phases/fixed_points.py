@@ -438,7 +438,6 @@ def line_at(block: RepeatedBlock, bias_var: float, what: str) -> float:
 
 
 def _no_line(block: RepeatedBlock, bias_var: float, what: str, jump: float | None = None) -> NoReturn:
-    """Say why there is none."""
     if math.isinf(block.slope(0.0)):
         expected = f"an activation without jumps for the {what}"
         hint = "a steep but continuous version of it: hardtanh, tanh"
