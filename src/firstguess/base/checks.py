@@ -135,14 +135,7 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def choice(
-    value: object,
-    choices: Iterable[_T],
-    where: str,
-    name: str = "",
-    *,
-    hint: str = "",
-) -> _T:
+def choice(value: object, choices: Iterable[_T], where: str, name: str = "", *, hint: str = "") -> _T:
     """The value, if it is one of these words, else InvalidInput; `name` is what the argument is called.
 
     >>> choice("mean", ("all", "weights", "output"), "measure(probe)", "probe")

@@ -335,10 +335,7 @@ def logits_film(
         Entry("centre of the cloud", theme.INK, shape="cross"),
     ]
     chart: Any = alt.vconcat(
-        key_above(entries),
-        alt.hconcat(*pictures, spacing=24),
-        alt.hconcat(*curves, spacing=70),
-        spacing=18,
+        key_above(entries), alt.hconcat(*pictures, spacing=24), alt.hconcat(*curves, spacing=70), spacing=18
     )
     said = title or theme.unbroken(_logits_film_title(steps, shift, turn))
     return theme.house(chart, said, subtitle or _logits_film_subtitle(first, len(steps)), wide=True)

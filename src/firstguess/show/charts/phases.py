@@ -41,11 +41,7 @@ class _Border:
 
 
 def phase_diagram_chart(
-    diagram: PhaseDiagram,
-    *,
-    color: Quantity | None = None,
-    mark: FixedPoint | None = None,
-    title: str | None = None,
+    diagram: PhaseDiagram, *, color: Quantity | None = None, mark: FixedPoint | None = None, title: str | None = None
 ) -> theme.Chart:
     """A map of c* (or of χ) over weight and bias variances, with the lines that part its phases: theory.md §5.
 

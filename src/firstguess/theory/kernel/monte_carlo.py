@@ -113,13 +113,7 @@ def by_sampled_units(
 
 
 def _exactly(
-    layers: Sequence[Layer],
-    points: Points,
-    k: Array,
-    t: Array | None,
-    budget: Budget,
-    joint: Joint,
-    few: Need,
+    layers: Sequence[Layer], points: Points, k: Array, t: Array | None, budget: Budget, joint: Joint, few: Need
 ) -> SampledUnits:
     """A BatchNorm over all data and a piecewise linear activation, without sampling."""
     remarks: tuple[str, ...] = (Remark(f"{_fluctuation(few)}: allowed for", "scales", 1.0 / few.directions),)

@@ -15,11 +15,7 @@ from scipy import special
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import Estimates, FloatArray, Interval
-from firstguess.theory.shares.base import (
-    ClassShares,
-    Summary,
-    at_steps,
-)
+from firstguess.theory.shares.base import ClassShares, Summary, at_steps
 
 # Intervals of E max_c G_c and of the standard deviation of G over initializations, calibrated by the distribution of G.
 #
