@@ -58,7 +58,7 @@ MEASURED = {
     "compare": ["predict", "dense > relu > dense", "--data", "blob:n=40,d=8", "--draws", "300", "--compare", "--inits",
                 "20", "--width", "40"],
     "diagnose": ["diagnose", "2 x [dense(weight_var=2) > relu] > dense", "--data", "blob:n=60,d=12", "--inits", "20",
-                 "--width", "30"],
+                 "--width", "30", "--seconds", "3600"],
 }  # fmt: skip
 FIELDS = {  # their JSON: the names of fields
     name: [*({**PIPE, **MEASURED}[name]), "--json"]
