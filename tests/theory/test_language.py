@@ -158,6 +158,10 @@ def test_bad_input_is_one_clear_line() -> None:
         ),
         (lambda: fg.predict(tied.format("layernorm"), inputs=fg.Tokens(length=8), classes=300, points=10**9),
          "at most 7812496 positions in all, which take 2 GB, but got 1000000000: 256 GB"),
+        (lambda: fg.predict(tied.format("layernorm"), inputs=fg.Tokens(length=10**9), classes=300),
+         "at most 7812500 positions in all, which take 2 GB, but got 2000000000: 512 GB"),
+        (lambda: fg.predict(tied.format("layernorm"), inputs=fg.Tokens(length=8), classes=300, points=0),
+         "a whole number of points, at least 2, but got 0"),
         (lambda: fg.predict(
             "embed(1, vocabulary=300) > positions(3) > unembed", data=ids(4000, 8), classes=300,
             width=20_000,

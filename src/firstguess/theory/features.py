@@ -160,11 +160,14 @@ class Parts:
         inside = by_place(near, c, across)
         repeats = float(same[counted & own].sum() - real.sum()) / max(float((counted & own).sum() - real.sum()), 1.0)
         coincide = float(same[counted & ~own].mean()) if n > 1 else 0.0
-        window = _words(inside - across, 1.0 - across.diagonal(), repeats - coincide, 1.0 - coincide, causal)
-        overlap = window @ same.astype(np.float64) @ window.T
-        x = overlap[far] - overlap[far].mean() if far.any() else np.zeros(1)
-        slope = float(x @ c[far]) / max(float(x @ x), 1e-300) if far.any() else 0.0
-        by_words = min(max(slope, 0.0), 1.0)
+        by_words, window, overlap = 1.0, np.zeros((tokens, tokens)), c
+        for _ in range(2):  # how far vectors belong to words is found with a window, whose weights depend on it
+            repeated, kept = by_words * (repeats - coincide), 1.0 - by_words * coincide
+            window = _words(inside - across, 1.0 - across.diagonal(), repeated, kept, causal)
+            overlap = window @ same.astype(np.float64) @ window.T
+            x = overlap[far] - overlap[far].mean() if far.any() else np.zeros(1)
+            slope = float(x @ c[far]) / max(float(x @ x), 1e-300) if far.any() else 0.0
+            by_words = min(max(slope, 0.0), 1.0)
         left = c - by_words * overlap
         places = by_place(far, left, different)
         added = np.where(again, left - places, 0.0)

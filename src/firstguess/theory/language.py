@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from firstguess._version import __version__
+from firstguess.base import checks
 from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
@@ -105,6 +106,8 @@ def predict_language(
     check_vocabulary(network.layers, network.classes)
     said: list[str] = []
     length = given.length if isinstance(given, Tokens) else given.shape[1]
+    if points is not None:
+        checks.count(points, 2, "number of points", "predict(points)", "points=1024")
     wanted = max(2, (points or _TOKENS) // length) * length if isinstance(given, Tokens) else given.size
     _check_memory(wanted, length, _POSITION)
     ids = given if isinstance(given, np.ndarray) else _described(given, network.classes, points, seed, said)
@@ -207,9 +210,10 @@ def predict_language(
 def _check_memory(positions: int, length: int, each: float) -> None:
     """Refuse positions that do not fit: `each` is the bytes of one."""
     fits = int(_MEMORY / each) // length
-    if positions > max(fits, 2) * length:
-        expected = f"at most {max(fits, 2) * length} positions in all, which take {in_bytes(_MEMORY)}"
-        hint = f"{max(fits, 2)} sequences, or fg.measure(...)"
+    if positions > fits * length:
+        most = fits * length if fits > 1 else int(_MEMORY / each)
+        expected = f"at most {most} positions in all, which take {in_bytes(_MEMORY)}"
+        hint = f"{fits} sequences, or fg.measure(...)" if fits > 1 else "shorter sequences, or fg.measure(...)"
         raise NotCovered(expected, got=f"{positions}: {in_bytes(positions * each)}", where="data", hint=hint)
 
 
