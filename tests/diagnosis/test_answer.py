@@ -163,6 +163,14 @@ def test_a_bias_is_harmless_if_the_run_outlasts_it(run: int, answer: Answer) -> 
     assert ("Watch out" in names) == (answer is Answer.HARMLESS)
 
 
+def test_a_doubt_about_labels_that_was_not_settled_is_said() -> None:
+    """Copies that learn labels by heart would be called trainable; held-out points settle it, where time allows."""
+    doubt = "labels may not go with the inputs: 0.0% of their variance is foreseen"
+    open_one, settled = (made(run=41, seen=replace(LEARNS, doubt=doubt, held=held)) for held in (math.nan, 0.8))
+    assert any(name == "Watch out" and words.startswith(doubt) for name, words in rows_of(open_one))
+    assert not any(words.startswith(doubt) for _, words in rows_of(settled))
+
+
 def test_without_labels_the_page_says_what_to_pass() -> None:
     d = made(seen=Rehearsal(why="the data have no labels"))
     assert d.answer is Answer.UNKNOWN

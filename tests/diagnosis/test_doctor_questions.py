@@ -162,6 +162,12 @@ def test_a_graph_that_is_cut_and_a_layer_that_is_not_used():
     (fault,) = said(model, points(), loss=CE, optimizer=adam(model))[0]
     assert fault.name == "dead layer"
     assert "the graph is cut" in fault.message
+    dead = net()
+    with torch.no_grad():
+        dead[2].bias.fill_(-50.0)
+    (fault,) = said(dead, points(), loss=CE, optimizer=adam(dead))[0]  # vanishing gradients are among its symptoms
+    assert (fault.name, fault.layer) == ("dead layer", "3")
+    assert "before model[3]" in fault.fix
     unused = net()
     unused.register_module("spare", nn.Linear(7, 7))
     unused.forward = lambda x: nn.Sequential.forward(unused[:5], x)  # type: ignore[method-assign]

@@ -251,6 +251,12 @@ class OwnForward(nn.Linear):
         (nn.Sequential(nn.Conv2d(3, 4, 3), nn.LayerNorm(14)), None, "1", "every position"),
         (nn.Sequential(nn.Linear(4, 8), nn.Softplus(beta=2.0), nn.Linear(8, 2)), None, "1", "beta"),
         (nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 2)), None, "1", "softmax"),
+        (
+            nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2), nn.Softmax(0)),
+            None,
+            "3",
+            "over the points of a batch",
+        ),
         (nn.MultiheadAttention(8, 2), None, "", "attention is read in models of known classes"),
         (nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 2)), None, "0", "looked-up"),
         (nn.Sequential(nn.LSTM(8, 8)), None, "0", "recurrence"),

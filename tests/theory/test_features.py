@@ -113,7 +113,7 @@ def test_parts_that_are_found_are_those_that_were_put_in() -> None:
 
 
 def test_sequences_that_are_looked_at_say_the_same() -> None:
-    """What is left of a state beside its window, by five groups of four sequences: 0.04, to a tenth of it.
+    """What is left of a state next to its window, by five groups of four sequences: 0.04, to a tenth of it.
 
     It was scattered by 0.011: chance repeats of words in a few sequences counted as if vectors belonged to words alone.
     """

@@ -134,10 +134,10 @@ class Duration(Record):
 def in_steps(steps: float) -> str:
     """Two digits are known.
 
-    >>> in_steps(0.3), in_steps(11.4), in_steps(1234.0)
-    ('1', '11', '1 200')
+    >>> in_steps(0.3), in_steps(3.46), in_steps(11.4), in_steps(1234.0)
+    ('1', '3', '11', '1 200')
     """
-    return spaced(float(f"{max(1.0, steps):.2g}"))
+    return spaced(round(max(1.0, steps)) if steps < 10.0 else float(f"{steps:.2g}"))
 
 
 def apart(a: float, b: float) -> bool:

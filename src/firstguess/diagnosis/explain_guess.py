@@ -130,7 +130,7 @@ class Explanation(StoredRecord, Shown):
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         if not self.causes:
             lines.append(f"  {self._without_cause}")
-        remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
+        remarks = [f"{i}. {str(cause).removeprefix('! ')}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
             lines += textwrap.wrap(percent_apart(remark), columns(), initial_indent="  ", subsequent_indent="     ")
         return percent_apart("\n".join(lines))

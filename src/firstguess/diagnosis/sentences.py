@@ -221,7 +221,7 @@ def duration(d: Diagnosis) -> str:
     parts: list[str] = []
     if seen is not None and seen.known and not math.isnan(seen.steps):
         copies = "1 copy" if seen.inits == 1 else f"{seen.inits} copies"
-        gone = f"gone after about {seen.steps:.0f} steps" if math.isfinite(seen.steps) else "not gone"
+        gone = f"gone after about {in_steps(seen.steps)} steps" if math.isfinite(seen.steps) else "not gone"
         nothing = f", but they learn nothing: {percent(seen.largest[-1])} of inputs end in one class"
         trained = f"Seen on {copies} trained for {seen.last} steps with {seen.how}"
         parts.append(f"{trained}: 75 % of the starting bias is {gone}{'' if seen.learns else nothing}")
@@ -247,7 +247,10 @@ def missing(d: Diagnosis) -> str:
 def no_change(d: Diagnosis) -> str:
     """Where a change is worth it, and none that was tried does it."""
     if d.will_train.word != "yes":
-        return "none that was tried helps training; a normalization layer, skip connections or a smaller rate may"
+        layers = () if d.measurement is None else d.measurement.layers
+        normed = any("norm" in layer.kind.lower() for layer in layers)
+        other = "a smaller learning rate may" if normed else "a smaller learning rate, norms or skip connections may"
+        return f"none that was tried helps training; {other}"
     return "none that was tried makes guesses more even" if d.advice else "none was tried (advice=True tries them)"
 
 
@@ -347,6 +350,9 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
     if d.answer is Answer.HARMLESS and biased and d.duration.steps > 1:
         step = in_steps(d.duration.steps)
         rows.append(("Watch out", f"per-class scores before step {step} show the initialization, not learning"))
+    seen = d.rehearsal
+    if seen is not None and seen.learns and seen.doubt and math.isnan(seen.held):  # no time to hold points out
+        rows.append(("Watch out", f"{seen.doubt}; copies were not tried on points that they had not seen"))
     if d.answer is Answer.UNKNOWN:
         rows.append(("Missing", missing(d)))
     change = best_change(d)

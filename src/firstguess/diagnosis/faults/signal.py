@@ -121,20 +121,24 @@ def _off(alive: Tensor) -> float:
 
 
 def _outright(seen: Seen) -> Fault | None:
-    if seen.now.nonfinite:
-        return None
-    found: dict[str, float] = {}
-    for (_, name), alive in seen.examination.ops.alive.items():
-        share = _off(alive)
-        most = share >= _MOST and seen.now.samples >= _POINTS and _is_rare(alive)
-        if most or (share == 1 and seen.examination.same):
-            found.setdefault(name, share)
+    found = _units_off(seen)
     if not found:
         return None
     first, share = next(iter(found.items()))
     message = "units of a ReLU are 0 on all points, and pass no gradient"
     evidence = f"{first}: {share:.0%} of its units; {len(found)} such {'layers' if len(found) > 1 else 'layer'}"
     return seen.fault("dead units", message, _DO, first, evidence, dead=share, layers=list(found))
+
+
+def _units_off(seen: Seen) -> dict[str, float]:
+    """ReLUs of which nearly all units are 0 on all points: which share."""
+    found: dict[str, float] = {}
+    for (_, name), alive in () if seen.now.nonfinite else seen.examination.ops.alive.items():
+        share = _off(alive)
+        most = share >= _MOST and seen.now.samples >= _POINTS and _is_rare(alive)
+        if most or (share == 1 and seen.examination.same):
+            found.setdefault(name, share)
+    return found
 
 
 _VANISHED = 1e-3  # the first layer's gradient over its size, against the last one's
@@ -179,7 +183,11 @@ def dead_layer(seen: Seen) -> Iterator[Fault]:
         message = "no gradient reaches a layer, now or after three steps: it never learns"
         fix = f"nn.init.kaiming_normal_({seen.code(layer)}.weight); with ReLU also look at the biases before it"
         evidence = f"the gradient is exactly 0 for {len(dead)} of {len(names)} weights"
-        yield seen.fault("dead layer", message, fix, layer, evidence, layers=dead)
+        off = next((path for path, share in _units_off(seen).items() if share == 1.0), "")
+        if off:  # gradients end there
+            message = "all units of a ReLU are 0 on all points, and no gradient goes back through it"
+            fix = _DO.replace(" it,", f" {seen.code(off)},")
+        yield seen.fault("dead layer", message, fix, off or layer, evidence, layers=dead)
         return
     same = [n for n in names if n in free and _copies(doctor.weights[n])]
     twins = [n for n in same if all(_copies(g[n]) for g in looks)]

@@ -35,6 +35,12 @@ SOFTMAX = ReadResult(
 )
 
 
+def _softmax(axis: Any, axes: int | None = None) -> ReadResult:
+    """A softmax over classes; one over the points of a batch, the first axis, does change which class is guessed."""
+    over_points = axis == 0 or (axes is not None and axis == -axes)
+    return ReadResult(why="a softmax over the points of a batch has no closed form here") if over_points else SOFTMAX
+
+
 def _flatten(module: Any, context: ReadContext) -> ReadResult:
     whole = module.start_dim == 1 and module.end_dim == -1
     return ReadResult(axes=FLAT) if whole else ReadResult(why="flattens some axes only")
@@ -43,7 +49,8 @@ def _flatten(module: Any, context: ReadContext) -> ReadResult:
 PASSIVE: dict[type[nn.Module], Callable[[Any, ReadContext], ReadResult]] = {
     nn.Identity: lambda *_: ReadResult(),
     **dict.fromkeys(_DROPOUT_MODULES, lambda *_: ReadResult(notes=(DROPOUT,))),
-    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), lambda *_: SOFTMAX),
+    **dict.fromkeys((nn.Softmax, nn.LogSoftmax), lambda module, context: _softmax(module.dim, context.axes)),
+    nn.Softmax2d: lambda *_: SOFTMAX,
     nn.Flatten: _flatten,
 }
 
@@ -72,7 +79,7 @@ def identity_call(call: Call) -> ReadResult | None:
         return ReadResult()
     if call.target in DROPOUTS:
         return _dropout_call(call)
-    return SOFTMAX if call.target in _SOFTMAXES else None
+    return _softmax(call.argument(1, "dim", None)) if call.target in _SOFTMAXES else None
 
 
 _Names = tuple[tuple["str | type", type[Layer]], ...]
