@@ -20,6 +20,19 @@ def test_readme_is_short_and_shows_what_its_code_prints() -> None:
         assert command in text
 
 
+def test_readme_counts_are_those_of_the_ledger_and_the_zoo() -> None:
+    """A claim that was decided changed the ledger, and README kept the old count."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    ledger = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    row = next(line for line in ledger.splitlines() if line.startswith("| in all"))
+    claims, holds, limited, fails, undecided = re.findall(r"\d+", row)
+    said = f"{holds} statements hold, {limited} with a limit, {fails} do not, {undecided} are undecided"
+    assert f"all {claims} claims" in readme
+    assert said in readme
+    (ran,) = set(re.findall(r"visited, (\d+) ran", (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8")))
+    assert f"on {ran} architectures" in readme
+
+
 def test_readme_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
