@@ -425,7 +425,7 @@ class _Groups:
                     self._show()
             return self._stop
 
-        self._trainer.train(group, self._task.looks, self._observe, stopped)
+        self._trainer.train(group, self._task.looks, lambda member, *seen: self._tracks[member].add(*seen), stopped)
         if self._store is not None and not self._stop:
             for member in group:
                 if self._tracks[member].complete:
@@ -439,9 +439,6 @@ class _Groups:
         except OSError as error:
             expected = "a folder that takes results"
             raise InvalidInput(expected, got=reason(error), where="train(store)", hint="another folder") from error
-
-    def _observe(self, member: int, index: int, logits: Values, held: Values | None, gradient: float) -> None:
-        self._tracks[member].add(index, logits, held, gradient)
 
     def _in_threads(self, groups: Iterator[Sequence[int]], threads: int) -> None:
         def work() -> None:

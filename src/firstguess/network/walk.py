@@ -70,13 +70,6 @@ def last_weights(layers: Sequence[Layer]) -> int:
     return max((i for i, layer in enumerate(layers) if layer.draws), default=-1)
 
 
-def _check_tokens(layer: Layer, before: Shape) -> None:
-    """Refuse a layer that does not say what it does to tokens."""
-    if before.grid is not None and before.grid.apart and not layer.by_token:
-        hint = "put it after pool_tokens, or use fg.measure(model, ...) on a torch module"
-        raise NotCovered(f"a meaning on tokens of {layer.kind}", got=f"a sequence of {before.grid} tokens", hint=hint)
-
-
 def shapes(
     layers: Sequence[Layer],
     before: Shape,
@@ -95,7 +88,10 @@ def shapes(
     head = last_weights(layers) if last is not None else -1
     for index, layer in enumerate(layers):
         try:
-            _check_tokens(layer, found[-1])
+            grid = found[-1].grid
+            if grid is not None and grid.apart and not layer.by_token:
+                hint = "put it after pool_tokens, or use fg.measure(model, ...) on a torch module"
+                raise NotCovered(f"a meaning on tokens of {layer.kind}", got=f"a sequence of {grid} tokens", hint=hint)
             after = layer.shape(found[-1], units)
             if index == head and last is not None:
                 pools = math.prod(x.pools for x in layers[index + 1 :]) if not after.images else 1

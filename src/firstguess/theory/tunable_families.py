@@ -238,14 +238,6 @@ def normed(network: Network) -> Layer | None:
     return next((layer for layer in every(network.layers) if is_norm(layer)), None)
 
 
-def _norm_after(network: Network) -> bool:
-    """Whether an activation stands before the first norm."""
-    for layer in every(network.layers):
-        if layer.function is not None or is_norm(layer):
-            return not is_norm(layer)
-    return False
-
-
 def _redrawn(
     base: Network, first: float, weight_var: float, bias_var: float = 0.0,
     phi: Callable[[Layer], Iterable[Layer]] = lambda layer: (layer,),
@@ -278,10 +270,12 @@ class SlopeFamily(Family):
 
     def settings(self, at: float) -> dict[str, float]:
         # A norm after φ brings a mean square of 1; one before divides by what weights bring, and gradients with it.
-        after = _norm_after(self.base) and normed(self.base) is not None
+        norm = normed(self.base)
+        first = next((x for x in every(self.base.layers) if x.function is not None or is_norm(x)), None)
+        after = norm is not None and first is not norm
         weight_var = self.growth * (1.0 if after else 2.0 / (1.0 + at * at))
         found = {"slope": at, "weight_var": weight_var, "bias_var": 0.0}
-        return found if normed(self.base) is None else found | {"first_weight_var": 1.0 / self.mean_square}
+        return found if norm is None else found | {"first_weight_var": 1.0 / self.mean_square}
 
     def network(self, at: float) -> Network:
         numbers = self.settings(at)

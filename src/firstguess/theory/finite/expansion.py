@@ -22,7 +22,6 @@ from firstguess.network.finite_signal import FiniteSignal, Overlaps
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import LayerReading, Symmetry, text
 from firstguess.network.network import Network
-from firstguess.network.signal import Signal
 from firstguess.network.walk import finite_steps
 from firstguess.theory.finite.monte_carlo import sample_points, whole_batch
 from firstguess.theory.prediction import FiniteSize, Prediction, missing
@@ -158,11 +157,13 @@ def expanded(
 ) -> tuple[_Found | None, str]:
     """The expansion, or why there is none; `wide` are the readings of infinite width, where they are at hand."""
     signal = inputs.signal()
+    zero = signal.correlation == 0.0 and all(x.correlation == 0.0 for x in wide or () if x.weights)
+    even = _is_even(network, inputs) if wide is None else zero  # in the wide limit, at every layer of weights
     start = FiniteSignal(
         signal,
         math.inf if inputs.dimension is None else float(inputs.dimension),
         math.inf if width is None else float(width),
-        _is_even(network, inputs) if wide is None else _all_zero(wide, signal),
+        even,
         0.0,
         Overlaps(signal.correlation),
         points=math.inf if points is None else float(points),
@@ -217,11 +218,6 @@ def _of_batch(batch: int, points: int | None) -> str:
         return ""
     why = "points= names none" if points is None else f"it stands for {points}"
     return f"norms over the data: of a batch of {batch} points, since {why}; guesses are those of such a batch"
-
-
-def _all_zero(wide: Sequence[LayerReading], signal: Signal) -> bool:
-    """Whether all overlaps are 0 in the wide limit, at every layer of weights: by its readings."""
-    return signal.correlation == 0.0 and all(x.correlation == 0.0 for x in wide if x.weights)
 
 
 def _is_even(network: Network, inputs: Inputs) -> bool:
