@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.files import checked
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -44,8 +45,6 @@ def examples(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def check_figure(path: Path | None) -> None:
     """Refuse a bad --figure before any work is done."""
     if path is not None:
-        from firstguess.base.files import checked
-
         checked(path, FIGURE_KINDS, said=", ".join(FIGURE_KINDS), example="figure.png", where="--figure")
 
 

@@ -36,15 +36,11 @@ def show(prediction: Prediction, infinite: Prediction | None) -> None:
     if size is None or infinite is None:
         return
     sizes = [f"{name} {value}" for name, value in (("width", size.width), ("dimension", size.dimension)) if value]
-    one, other = infinite.guesses, prediction.guesses
-    rows = [
-        (name, f"{a:.4f}", f"{b:.4f}", f"{b - a:+.4f}")
-        for name, a, b in (
-            ("standard deviation of a class's share", one.std(), other.std()),
-            ("average share of the largest class", one.expected_max(), other.expected_max()),
-            ("chance that one class gets over 90 %", one.prob_max_above(0.9), other.prob_max_above(0.9)),
-        )
-    ]
+    names = ["standard deviation of a class's share", "average share of the largest class"]
+    names.append("chance that one class gets over 90 %")
+    one, other = ((g.std(), g.expected_max(), g.prob_max_above(0.9)) for g in (infinite.guesses, prediction.guesses))
+    found = zip(names, one, other, strict=True)
+    rows = [(name, f"{a:.4f}", f"{b:.4f}", f"{b - a:+.4f}") for name, a, b in found]
     print_table("", ("guesses", "infinite size", ", ".join(sizes), "added"), rows)
 
 

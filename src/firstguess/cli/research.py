@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from firstguess.base import files
 from firstguess.base.checks import given
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.progress import bar
@@ -88,8 +89,6 @@ def sweep(
     from firstguess.studies.plans import planned
 
     if page is not None:
-        from firstguess.base import files
-
         files.checked(page, (".html", ".htm"), said=".html", example="study.html")
     found = planned(what, store=store, data_dir=str(data_dir) if data_dir else None)
     limits = given(retries=retries, seconds=seconds, memory=memory)

@@ -120,53 +120,37 @@ Redraw = Annotated[
 
 # -- Groups of options -------------------------------------------------------------------------------------------------
 
+
+def _option(kind: Any, help: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(help=help, **more)]
+
+
 # Of a network that is named by its builder.
 NETWORK: dict[str, Any] = {
-    "depth": Annotated[int | None, typer.Option(help="Hidden layers of mlp, residual_mlp, cnn. [default: 1; cnn: 2]")],
-    "activation": Annotated[
-        str | None,
-        typer.Option(autocompletion=activations, help="See 'firstguess activations'. [default: relu]"),
-    ],
-    "norm": Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=norms,
-            help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]",
-        ),
-    ],
-    "placement": Annotated[
-        Placement | None, typer.Option(help="Norm before or after the activation. [default: before]")
-    ],
-    "pool": Annotated[str | None, typer.Option(help="maxpool(4) or avgpool(4) after the activation (mlp, cnn).")],
-    "weight_var": Annotated[float | None, typer.Option(help="σw²: weights have variance σw²/fan-in. [default: 2]")],
-    "bias_var": Annotated[float | None, typer.Option(help="σb², the variance of biases. [default: 0]")],
+    "depth": _option(int, "Hidden layers of mlp, residual_mlp, cnn. [default: 1; cnn: 2]"),
+    "activation": _option(str, "See 'firstguess activations'. [default: relu]", autocompletion=activations),
+    "norm": _option(str, f"{', '.join(NORMS[:4])}, batchnorm(batch=16). [default: none]", autocompletion=norms),
+    "placement": _option(Placement, "Norm before or after the activation. [default: before]"),
+    "pool": _option(str, "maxpool(4) or avgpool(4) after the activation (mlp, cnn)."),
+    "weight_var": _option(float, "σw²: weights have variance σw²/fan-in. [default: 2]"),
+    "bias_var": _option(float, "σb², the variance of biases. [default: 0]"),
 }
 
 # Of `fg.train` and `fg.predict_training`.
+_OPTIMIZERS = "gd (all points), sgd or adam; to train a model also a class of torch.optim, or module:function."
 TRAINING: dict[str, Any] = {
-    "lr": Annotated[float | None, typer.Option(help="Learning rate. [default: 0.001]")],
-    "steps": Annotated[int | None, typer.Option(help="Steps of training. [default: 1000; predicted: 10000]")],
-    "optimizer": Annotated[
-        str | None,
-        typer.Option(
-            help="gd (all points), sgd or adam; to train a model also a class of torch.optim, or module:function. "
-            "[default: adam; predicted: gd]"
-        ),
-    ],
-    "batch": Annotated[int | None, typer.Option(help="Size of mini-batches. [default: all points]")],
-    "loss": Annotated[str | None, typer.Option(help="cross-entropy or squared. [default: cross-entropy]")],
-    "weight_decay": Annotated[float | None, typer.Option(help="As torch's optimizers have it. [default: 0]")],
-    "start": Annotated[
-        str | None, typer.Option(help="Which starts to keep: any, even (or neutral) or biased. [default: any]")
-    ],
+    "lr": _option(float, "Learning rate. [default: 0.001]"),
+    "steps": _option(int, "Steps of training. [default: 1000; predicted: 10000]"),
+    "optimizer": _option(str, f"{_OPTIMIZERS} [default: adam; predicted: gd]"),
+    "batch": _option(int, "Size of mini-batches. [default: all points]"),
+    "loss": _option(str, "cross-entropy or squared. [default: cross-entropy]"),
+    "weight_decay": _option(float, "As torch's optimizers have it. [default: 0]"),
+    "start": _option(str, "Which starts to keep: any, even (or neutral) or biased. [default: any]"),
 }
 SCHEDULE: dict[str, Any] = {
-    "schedule": Annotated[
-        str | None, typer.Option(help="Of the learning rate: constant, cosine or linear. [default: constant]")
-    ],
-    "warmup": Annotated[int | None, typer.Option(help="Steps of warm-up. [default: 0]")],
+    "schedule": _option(str, "Of the learning rate: constant, cosine or linear. [default: constant]"),
+    "warmup": _option(int, "Steps of warm-up. [default: 0]"),
 }
-
 
 # Of data that a command has already, and of those that it reads: as `DataOptions`.
 SOME_DATA: dict[str, Any] = {"data_dir": DataDir, "points": Points, "standardize": Standardize, "seed": Seed}

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import size_change
+from firstguess.data import Batch, Data
 from firstguess.diagnosis.answer import LITTLE, as_predicted
 from firstguess.diagnosis.expectation import predicted
+from firstguess.diagnosis.remedies import REMEDIES, Case, Variant
+from firstguess.diagnosis.remedies.base import inputs_of
 from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.network.inputs import Inputs
@@ -25,10 +28,8 @@ from firstguess.theory.references import NORM_PLACE, TRAINABILITY
 from firstguess.theory.tune import stand
 
 if TYPE_CHECKING:
-    from firstguess.data import Batch, Data
     from firstguess.diagnosis.bias_duration import PredictedDuration
     from firstguess.diagnosis.rehearsal import Rehearsal
-    from firstguess.diagnosis.remedies import Case, Variant
     from firstguess.ensemble.measurement import Measurement
     from firstguess.network.network import Network
 
@@ -160,8 +161,6 @@ def advise(trial: Trial) -> Advised:
 
 
 def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
-    from firstguess.diagnosis.remedies import REMEDIES
-
     started = time.perf_counter()
     m = trial.case.measurement
     least = _STUDIED * m.seconds / max(1, m.inits)
@@ -265,9 +264,6 @@ def _with_theory(tried: Advice, variant: Variant, trial: Trial) -> Advice:
 
 
 def _inputs(batches: Sequence[Batch]) -> Inputs:
-    from firstguess.data import Data
-    from firstguess.diagnosis.remedies.base import inputs_of
-
     x = inputs_of(batches)
     return Inputs() if x is None else Inputs.of_data(Data(x.numpy()))
 

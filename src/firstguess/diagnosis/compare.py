@@ -337,8 +337,7 @@ def _z(difference: float, se: float) -> float:
 
 
 def _kolmogorov_smirnov(law: ClassShares, measurement: Measurement, room: float) -> tuple[float, float]:
-    """Largest distance of two cdfs and the p-value of what is beyond `room`; for distributions on counts k/n it is too
-    large rather than too small."""
+    """Largest distance of two cdfs, and the p-value of what is beyond `room`: rather too large for counts k/n."""
     seen = measurement.guesses
     if isinstance(law, EmpiricalGuesses):
         one, other = (g.fractions[:, 0] if g.classes == 2 else g.largest for g in (seen, law))

@@ -24,6 +24,7 @@ from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.network import Network
 from firstguess.network.shapes import UNKNOWN
 from firstguess.network.walk import changed, needs_images, needs_tokens, shapes
+from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.gaussian import Guesses
 
@@ -206,8 +207,6 @@ def _sequences(inputs: Any, padding: int | None) -> torch.Tensor | None:
 
 def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, seconds: float) -> tuple[Prediction, str]:
     """The kernel reading on all sequences, or γ of as many as fit the time; else the closed form with their p₂."""
-    from firstguess.theory.predict import predict
-
     count = data.n
     refused: NotCovered | None = None
     while count >= min(_FEWEST, data.n):
@@ -297,8 +296,6 @@ def at_own_size(
     network: Network, data: Data, size: OwnSize, *, draws: int, seed: int, seconds: float
 ) -> tuple[Prediction | None, str]:
     """The prediction on these data at the network's own widths; or None, and why not ("": width means nothing)."""
-    from firstguess.theory.predict import predict
-
     widths = size.widths(network)
     if needs_tokens(network.layers) or needs_images(network.layers):
         kind = "networks of tokens" if needs_tokens(network.layers) else "convolutions"
@@ -353,8 +350,6 @@ def expectation(
 
 def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 10.0) -> tuple[Prediction, str]:
     """The kernel reading on these points; the closed form, with a remark, where that cannot be had."""
-    from firstguess.theory.predict import predict
-
     if needs_tokens(network.layers):
         return predicted_tokens(network, data, draws=DRAWS, seed=seed, seconds=seconds)
     try:

@@ -14,7 +14,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.network.builders import Style, mlp, residual_mlp, transformer
 from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.layer import text
-from firstguess.network.network import Network
+from firstguess.network.network import Network, pytorch_code
 from firstguess.network.walk import every, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.closed_form import predict_tokens
@@ -111,8 +111,6 @@ class Choice:
     @property
     def pytorch(self) -> str:
         """A function that builds it in PyTorch."""
-        from firstguess.network.network import pytorch_code
-
         return pytorch_code(self.network)
 
     @property

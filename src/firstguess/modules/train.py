@@ -16,6 +16,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data.items import tensors
 from firstguess.ensemble.trained import TrainedMembers
+from firstguess.ensemble.training_engine import train_description
 from firstguess.ensemble.training_loop import MemberStore, Plan, Progress, Start, follow, member_store, plan
 from firstguess.modules.call_model import Labelled, labelled
 from firstguess.modules.members.sources import named
@@ -98,8 +99,6 @@ def train(
     }  # fmt: skip
     what = named(what)
     if isinstance(what, Network | str):
-        from firstguess.ensemble.training_engine import train_description
-
         if scheduler is not None:
             expected = "a learning rate that is a function of the step, for a description"
             hint = "lr=lambda step: 1e-3 * 0.99**step"

@@ -222,8 +222,7 @@ def _whole(batches: Sequence[Batch]) -> Batch:
 
 
 def _resize(state: dict[str, torch.Tensor], model: nn.Module) -> None:
-    """Give weights the size that they have in a model which training has not changed much: it tells how its owner
-    initialized it."""
+    """Give weights the size that they have in a model which training has not changed much: that of its initializer."""
     ratios = {
         name: float(w.detach().double().square().mean().sqrt()) / max(size, 1e-30)
         for name, w in model.named_parameters()

@@ -139,8 +139,7 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def is_weighted(module: nn.Module) -> bool:
-    """Whether a module is a dense or convolution layer, or like one: a weight of two or more axes, and not a norm or an
-    embedding."""
+    """Whether it is a dense or convolution layer, or like one: with a weight of two or more axes, no norm or lookup."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, torch.Tensor) and weight.ndim >= 2 and not is_norm(module) and not is_lookup(module)
 

@@ -315,13 +315,9 @@ class Redraw:
         if not self._clones:
             return
         name, first = next(iter(self._clones.items()))
-        message = (
-            f"has exactly the values of {first}{infer.and_more(self._clones)}: a layer that was copied after it was "
-        )
-        message += (
-            "drawn (nn.TransformerEncoder does that); every initialization keeps them equal. Layers of their own: "
-        )
-        yield Finding(FindingKind.CLONED, f"{message}build each, or give init=", name)
+        message = f"has exactly the values of {first}{infer.and_more(self._clones)}: a layer that was copied after it "
+        message += "was drawn (nn.TransformerEncoder does that); every initialization keeps them equal. Layers of "
+        yield Finding(FindingKind.CLONED, f"{message}their own: build each, or give init=", name)
 
     def _left_findings(self) -> Iterator[Finding]:
         values = dict(self.model.named_parameters())

@@ -316,8 +316,7 @@ def tensor_at(model: nn.Module, name: str) -> torch.Tensor | None:
 
 
 def draw(source: Source, names: Iterable[str], seed: int) -> ParameterDraws:
-    """Initialize until every weight has 20 000 entries and every bias 2 000, or 16 times (small models: up to
-    256, very large ones: twice)."""
+    """Initialize until weights have 20 000 entries and biases 2 000, or 16 times (small models: 256, very large: 2)."""
     numbers = {name: Numbers() for name in names}
     done, most = 0, _LEAST
     while numbers and done < most:
