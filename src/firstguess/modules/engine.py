@@ -17,16 +17,8 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.member_statistics import (
-    DEAD,
-    Finding,
-    FindingKind,
-    Interrupted,
-    Members,
-    Probe,
-    ProbedLayer,
-    members_with_logits,
-)
+from firstguess.ensemble import member_statistics
+from firstguess.ensemble.member_statistics import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules import outputs
 from firstguess.modules.call_model import fewer, leaves, left_aside, mask_of, not_run, part, signature
@@ -59,7 +51,7 @@ def remarks(
         yield Finding(FindingKind.ZERO_HEAD, message, head)
     elif tally.ties > _TIES * tally.points:
         yield Finding(FindingKind.TIES, "points whose largest logit is shared by classes: broken at random", head)
-    for layer, dead in zip(layers, stats[:, DEAD], strict=True):
+    for layer, dead in zip(layers, stats[:, member_statistics.DEAD], strict=True):
         if dead == 1.0 and not (tally.level and layer.name in (head, layers[-1].name)):
             yield Finding(FindingKind.DEAD, "the same output for all data in some initialization", layer.name)
     for name in sorted(record.surprises):
@@ -149,7 +141,7 @@ class ModuleEngine:
         self._bytes = 0  # of the largest output of a layer, for one sample
         self.layers, self._specs = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
-        self._kept = members_with_logits(self.points, self.classes)  # members whose logits are
+        self._kept = member_statistics.members_with_logits(self.points, self.classes)  # members whose logits are
         self._split_large_batches()
         self._padded = any(mask_of(batch) is not None for batch in self._batches)
         ways: list[Way] = ["loop"]
@@ -477,7 +469,7 @@ class ModuleEngine:
         except KeyboardInterrupt:
             if not rows:
                 raise
-            raise Interrupted(finished(len(rows))) from None
+            raise member_statistics.Interrupted(finished(len(rows))) from None
         return finished(len(rows))
 
     def _next(self, member: int, stop: int, recorder: LayerRecorder) -> list[tuple[Tally, LayerRecorder]]:
