@@ -335,6 +335,22 @@ def test_a_network_too_deep_for_its_weights_is_worth_a_change() -> None:
     assert d.will_train.word is Trains.NO
 
 
+def test_a_loss_of_the_users_on_one_probability() -> None:
+    """A sigmoid and BCELoss, as in every tutorial: copies are trained on what the model returns, not on its logit."""
+    x, y = digits()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1), nn.Sigmoid())
+    d = quickly(model, (x, (y % 2).float()[:, None]), loss=nn.BCELoss(), optimizer=torch.optim.Adam, lr=0.01, steps=64)
+    assert d.rehearsal is not None
+    assert d.rehearsal.learns, d.rehearsal.why
+
+
+def test_other_draws_of_copies_include_what_was_seen() -> None:
+    d = made(seen=replace(LEARNS, low=60.0, high=200.0))
+    assert d.duration.seen == 40.0
+    assert "seen 40 on copies, 40 to 200" in d.headline
+
+
 def test_a_loss_of_the_users_on_one_logit() -> None:
     x, y = digits()
     torch.manual_seed(0)

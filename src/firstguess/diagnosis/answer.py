@@ -121,8 +121,9 @@ class Duration(Record):
             return f"how long that lasts is not known: {self.why}"
         both = [f"predicted {in_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
         if math.isfinite(self.seen):
-            most = in_steps(self.high) if math.isfinite(self.high) else f"more than {spaced(self.last)}"
-            likely = f", {in_steps(self.low)} to {most}" if apart(self.low, self.high) else ""
+            low, high = min(self.low, self.seen), max(self.high, self.seen)  # other draws need not be around this one
+            most = in_steps(high) if math.isfinite(high) else f"more than {spaced(self.last)}"
+            likely = f", {in_steps(low)} to {most}" if apart(low, high) else ""
             both.append(f"seen {in_steps(self.seen)} on copies{likely}")
         source = f" ({', '.join(both)}{'' if self.agree else '; copies are believed'})" if both else ""
         if math.isinf(self.steps):

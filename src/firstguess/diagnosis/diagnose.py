@@ -312,7 +312,14 @@ def _rehearsed(
     hangs on the number of steps; `given`: the user says how it is trained, so that data are those of training."""
     seconds = clock.spare(_COPIES, reserve=_ADVICE)
     words, own = using.words(predicted), not isinstance(using.make, str | type | partial)
-    how = using.loss, using.make, LR if own else using.rate(predicted), words, subject.drawn_by, subject.seed
+    how = (
+        subject.loss_of_logits(using.loss),
+        using.make,
+        LR if own else using.rate(predicted),
+        words,
+        subject.drawn_by,
+        subject.seed,
+    )
     plan = RehearsalPlan(subject.maker, subject.batches, *how, subject.easy(), doubt, given)
 
     def sure(found: Rehearsal) -> bool:

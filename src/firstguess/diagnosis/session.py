@@ -74,7 +74,7 @@ class Subject:
         options: dict[str, Any],
     ) -> None:
         self._options, self.width, self.seed = options, width, seed
-        self._batch_size, self._classes = batch_size, classes
+        self._batch_size, self._classes, self._at_half = batch_size, classes, False
         self.name = self.data_name = ""
         self.network: Network | None = None
         self.model: Model | None = None
@@ -176,6 +176,13 @@ class Subject:
         """One output is a probability: what follows reads its logit, whose sign decides."""
         pick = self._options.get("logits")
         self._options = self._options | {"logits": lambda output: torch.logit(find_logits(output, pick), EPS)}
+        self._at_half = True
+
+    def loss_of_logits(self, loss: Any) -> Any:
+        """A loss of the user's gets what the model returns, also where its logit is read."""
+        if not self._at_half or isinstance(loss, str):
+            return loss
+        return lambda logits, labels: loss(torch.sigmoid(logits), labels)
 
     def release(self) -> None:
         """A large model's copy, before others are made: it is made again if it is needed."""
