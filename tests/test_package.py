@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -142,8 +143,10 @@ def test_the_papers_package_needs_what_its_items_need() -> None:
 def test_reproduce_without_the_papers_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from firstguess.cli import research
 
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
-    assert research.installed("reproduce") is None
+    broken = importlib.metadata.EntryPoint("reproduce", "no_such_package:reproduce", "firstguess.commands")
+    for points in ((), (broken,)):
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda points=points, **_: points)
+        assert research.installed("reproduce") is None
     with pytest.raises(fg.InvalidInput, match="pip install firstguess-papers"):
         research.reproduce()
 

@@ -127,6 +127,7 @@ def test_check_fails_on_a_fault_and_tells_github(here: Path, monkeypatch: pytest
     failed = run("check", "mine.py:twice", "--data", "blob:n=100,d=20", "--max-share", "0.99", cwd=here)
     assert failed.returncode == 1, failed.stderr
     assert failed.stdout.startswith("FIX THIS: ")
+    assert failed.stdout.splitlines()[1].startswith("the guesses alone passed: ")
     errors = [line for line in failed.stdout.splitlines() if line.startswith("::error")]
     assert [line.startswith("::error title=firstguess check mine.py:twice::FIX THIS") for line in errors] == [True]
     summary = (here / "summary.md").read_text("utf-8")

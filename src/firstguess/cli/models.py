@@ -162,24 +162,25 @@ def check(
             raise InvalidInput("a model that can be built and run", got=f"{type(error).__name__}: {error}") from error
     passed = found.passed and not faults
     lines = [f"FIX THIS: {fault.message}. {capital(fault.fix)}" for fault in faults]
-    lines.append(f"{'passed' if found.passed else 'failed'}: {found.message}")
+    alone = "the guesses alone passed" if faults else "passed"
+    lines.append(f"{alone if found.passed else 'failed'}: {found.message}")
     if json:
         print_json(found.to_dict() | {"passed": passed, "faults": [fault.to_dict() for fault in faults]})
     else:
         typer.echo("\n".join(lines))
-    _tell_github(what, lines, passed=passed, aside=json)
+    errors = lines[: len(faults)] if found.passed else lines
+    _tell_github(what, lines, errors, passed=passed, aside=json)
     if not passed:
         raise typer.Exit(1)
 
 
-def _tell_github(what: str, lines: list[str], *, passed: bool, aside: bool) -> None:
+def _tell_github(what: str, lines: list[str], errors: list[str], *, passed: bool, aside: bool) -> None:
     """Errors next to the change, and a summary of the step, if GitHub Actions runs this."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    for line in lines:
-        if not line.startswith("passed"):
-            said = line.replace("%", "%25").replace("\n", "%0A")
-            typer.echo(f"::error title=firstguess check {what}::{said}", err=aside)
+    for line in errors:
+        said = line.replace("%", "%25").replace("\n", "%0A")
+        typer.echo(f"::error title=firstguess check {what}::{said}", err=aside)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(summary, "a", encoding="utf-8") as file:
             file.write(f"### firstguess check: {what} {'passed' if passed else 'failed'}\n\n")

@@ -230,7 +230,7 @@ def reproduce() -> None:
     """Recompute figures and claims of the papers: numbers as Parquet, figures, and a ledger of what holds."""
     hint = "pip install firstguess-papers (in a clone: pip install ./papers)"
     expected = "the package of the papers, which `firstguess reproduce` comes with"
-    raise InvalidInput(expected, got="none installed", hint=hint)
+    raise InvalidInput(expected, got="none that can be imported", hint=hint)
 
 
 def installed(name: str) -> Any:
@@ -238,7 +238,10 @@ def installed(name: str) -> Any:
     from importlib.metadata import entry_points
 
     for point in entry_points(group="firstguess.commands", name=name):
-        function = point.load()
+        try:
+            function = point.load()
+        except ImportError:
+            return None
         app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         app.command(name, cls=Command, epilog=getattr(function, "examples", None))(function)
         command = typer.main.get_command(app)
