@@ -113,6 +113,7 @@ def test_check_is_a_gate(here: Path):
     failed = run("check", "mine:biased", "--data", "blob:n=100,d=20", "--init", "1,0", cwd=here)
     assert failed.returncode == 1
     assert "Sigmoid (`1`)" in failed.stdout
+    assert "firstguess diagnose mine:biased --data blob:n=100,d=20 names the layer" in failed.stdout
     as_json = run("check", "mine:even", "--data", "blob:n=100,d=20", "--json", cwd=here)
     assert json.loads(as_json.stdout)["passed"] is True
     assert json.loads(as_json.stdout)["max_gamma"] == 1.0

@@ -163,7 +163,8 @@ def check(
     passed = found.passed and not faults
     lines = [f"FIX THIS: {fault.message}. {capital(fault.fix)}" for fault in faults]
     alone = "the guesses alone passed" if faults else "passed"
-    lines.append(f"{alone if found.passed else 'failed'}: {found.message}")
+    said = found.message.replace("fg.diagnose(model, data)", f"firstguess diagnose {what} --data {source.data}")
+    lines.append(f"{alone if found.passed else 'failed'}: {said}")
     if json:
         print_json(found.to_dict() | {"passed": passed, "faults": [fault.to_dict() for fault in faults]})
     else:

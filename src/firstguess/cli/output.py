@@ -181,14 +181,18 @@ def in_shell(message: str) -> str:
 
     >>> print(in_shell("Expected a study. Try: lambda p: fg.predict(fg.mlp(**p))"))
     Expected a study. Try: MODULE:NAME of a function in a file of yours
+    >>> print(in_shell("Expected sequences. Try: inputs=fg.Tokens(length=8), or data=ids of shape (n, tokens)"))
+    Expected sequences. Try: --data ids.npy, token ids of shape (sequences, tokens)
     """
 
     def typed(hint: str) -> str:
+        if "data=ids" in hint:
+            return "--data ids.npy, token ids of shape (sequences, tokens)"
         name = re.search(r"(\w+)=lambda", hint)
         return _IN_SHELL.get(name[1] if name else "", "MODULE:NAME of a function in a file of yours")
 
     said, *hints = message.split(" Try: ")
-    return " Try: ".join((said, *(typed(hint) if "lambda" in hint else hint for hint in hints)))
+    return " Try: ".join((said, *(typed(hint) if re.search("lambda|data=ids", hint) else hint for hint in hints)))
 
 
 def leave_if_interrupted(findings: Iterable[Finding]) -> None:
