@@ -156,7 +156,7 @@ def test_a_page_has_no_notes_on_the_work_that_nobody_asked_for() -> None:
     for options in ({}, {"loss": nn.CrossEntropyLoss()}):
         d = fg.diagnose(mlp(2), (X, Y), inits=4, advice=False, progress=False, **options)
         assert d.to_fix[0].name == "labels out of range"
-        assert "not asked" not in str(d)
+        assert "not checked" not in str(d)
 
 
 def test_a_result_is_as_wide_as_columns_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,9 +227,19 @@ def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -
     phase: Phase = _PHASES.get(g.growth.word, "unknown") if plain and as_predicted(factor, predicted) else "unknown"
     scale = 1 / abs(math.log(factor)) if factor > 0 and factor != 1.0 else math.inf if factor == 1.0 else math.nan
     ratio = 10.0 ** (g.layers[0].favoured.value - g.layers[0].others.value) if g.layers else math.nan
-    factors = factor, g.growth.low, g.growth.high, g.favoured_growth.value, g.others_growth.value
-    words = _words(g, phase, scale, ratio, predicted)
-    return Trainability(phase, *factors, ratio, scale, len(g.layers), words, g)
+    return Trainability(
+        phase,
+        factor,
+        g.growth.low,
+        g.growth.high,
+        favoured=g.favoured_growth.value,
+        others=g.others_growth.value,
+        ratio=ratio,
+        depth_scale=scale,
+        layers=len(g.layers),
+        words=_words(g, phase, scale, ratio, predicted),
+        gradients=g,
+    )
 
 
 def as_predicted(factor: float, predicted: float) -> bool:

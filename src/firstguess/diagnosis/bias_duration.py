@@ -359,9 +359,10 @@ def _other_labels(problem: Problem, labels: NDArray[np.int64]) -> Iterator[tuple
 
 def _problem(network: Network, data: Data, width: int, optimizer: Optimizer) -> Problem:
     """The problem at a rate that is refused by nobody: rates come later."""
-    known: dict[str, Any] = {"lr": 1e-12, "steps": 1, "batch": None, "weight_decay": 0.0, "level": None}
-    known |= {"loss": "cross-entropy", "optimizer": "adam" if optimizer == "adam" else "gd"}
-    return prepare(network, data, None, width=width, classes=network.classes, **known)
+    return prepare(
+        network, data, None, lr=1e-12, steps=1, optimizer="adam" if optimizer == "adam" else "gd", batch=None,
+        loss="cross-entropy", weight_decay=0.0, width=width, level=None, classes=network.classes,
+    )  # fmt: skip
 
 
 def _looked(

@@ -191,7 +191,8 @@ def diagnose(
         title, failed = "how long the bias lasts", "prediction of how long the bias lasts"
         lasts = parts.attempt(title, partial(_duration, subject, m, verdict, using, clock), members=16, failed=failed)
     parts.tick(session.LASTED)
-    counts, given_training = verdict.name not in LITTLE, not (optimizer is lr is loss is None)
+    counts = verdict.name not in LITTLE
+    given_training = optimizer is not None or lr is not None or loss is not None
     doubt = next((note for note in unasked if note.startswith(MAY_NOT_GO)), "")
     rate = math.nan if lasts is None else lasts.lr
     rehearsal = partial(_rehearsed, subject, using, rate, run, clock, doubt, counts, given_training)
@@ -205,13 +206,35 @@ def diagnose(
     if to_fix := serious(faults, gradients, seen):
         notes.append(f"no remedies were tried: fix this first ({to_fix[0].name})")
     elif advice:
-        left, logits = max(0.0, clock.left), partial(subject.logits, seconds=clock.share(_HEADS))
-        own = subject.network, subject.model, subject.batches, m, flow, subject.study, known.get("logits")
-        case = Case(*own, expected.trusted, logits, verdict.gamma, left)
+        left = max(0.0, clock.left)
+        case = Case(
+            subject.network,
+            subject.model,
+            subject.batches,
+            m,
+            flow,
+            study=subject.study,
+            pick=known.get("logits"),
+            trusted=expected.trusted,
+            logits=partial(subject.logits, seconds=clock.share(_HEADS)),
+            gamma=verdict.gamma,
+            seconds=left,
+        )
         subject.release()
-        at, remark = ("", expected.why) if expected.wide is None else (", infinite width", "")
-        how = expected.for_changes, subject.convert, subject.variant, left, seed, goal, width
-        trial = Trial(case, *how, at, "centre the head" if partly else "", remark, _descent(subject, lasts))
+        trial = Trial(
+            case,
+            expected.for_changes,
+            subject.convert,
+            subject.variant,
+            seconds=left,
+            seed=seed,
+            goal=goal,
+            width=width,
+            at="" if expected.wide is None else ", infinite width",
+            only="centre the head" if partly else "",
+            remark=expected.why if expected.wide is None else "",
+            descent=_descent(subject, lasts),
+        )
         tried = parts.do("remedies", lambda: advising.advise(trial)) or tried
         if tried.interrupted:
             parts.interrupt("some remedies" if tried.advice else "remedies")
@@ -311,16 +334,21 @@ def _rehearsed(
     """Copies of the model, or of the network that a description describes, in their first steps. `counts`: the answer
     hangs on the number of steps; `given`: the user says how it is trained, so that data are those of training."""
     seconds = clock.spare(_COPIES, reserve=_ADVICE)
-    words, own = using.words(predicted), not isinstance(using.make, str | type | partial)
-    how = (
+    own = not isinstance(using.make, str | type | partial)  # a function, which has the rate
+    words = using.words(predicted)
+    plan = RehearsalPlan(
+        subject.maker,
+        subject.batches,
         subject.loss_of_logits(using.loss),
         using.make,
-        LR if own else using.rate(predicted),
-        words,
-        subject.drawn_by,
-        subject.seed,
+        lr=LR if own else using.rate(predicted),
+        words=words,
+        options=subject.drawn_by,
+        seed=subject.seed,
+        easy=subject.easy(),
+        doubt=doubt,
+        hold_out=given,
     )
-    plan = RehearsalPlan(subject.maker, subject.batches, *how, subject.easy(), doubt, given)
 
     def sure(found: Rehearsal) -> bool:
         return not counts or not apart(found.low, found.high)

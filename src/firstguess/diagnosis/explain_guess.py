@@ -289,11 +289,11 @@ def explain_guess(
     left = max(0.25 * seconds, started + seconds - time.perf_counter())
     faults, unasked = find_faults(looked, measurement, seconds=left, **given)
     seen = Observed(now, measurement, faults, bias, shifted, *pairs, fresh)
-    p, *interval = seen.p
-    fractions, passed = tuple(float(x) for x in now.fractions), time.perf_counter() - started
-    found = (*notes, *unasked)
+    p, low, high = seen.p
+    fractions, found = tuple(float(x) for x in now.fractions), causes(seen)
+    passed = time.perf_counter() - started
     return Explanation(
-        fractions, now.points, p, (interval[0], interval[1]), causes(seen), measurement, found, passed, looked.loss
+        fractions, now.points, p, (low, high), found, measurement, (*notes, *unasked), passed, looked.loss
     )
 
 

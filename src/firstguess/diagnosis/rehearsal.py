@@ -279,10 +279,12 @@ def _balanced(accuracy: Any, batch: Batch) -> float:
 
 
 def _trained(asked: RehearsalPlan, inits: int, steps: int, test: Sequence[Batch] | None = None) -> TrainedMembers:
-    known: dict[str, Any] = dict.fromkeys(("level", "store", "progress", "classes", "epochs"))
-    known |= {"start": "any", "threads": 1, "weight_decay": 0.0, "more": {"strategy": "loop", **asked.options}}
-    known |= {"lr": asked.lr, "optimizer": asked.optimizer, "batch": asked.batch, "loss": _fitted(asked.loss)}
-    return train_module(asked.model, list(asked.batches), test, inits=inits, steps=steps, seed=asked.seed, **known)
+    return train_module(
+        asked.model, list(asked.batches), test, inits=inits, start="any", level=None, threads=1, store=None,
+        progress=None, classes=None, more={"strategy": "loop", **asked.options}, lr=asked.lr,
+        optimizer=asked.optimizer, steps=steps, epochs=None, batch=asked.batch, loss=_fitted(asked.loss),
+        weight_decay=0.0, seed=asked.seed,
+    )  # fmt: skip
 
 
 def _fitted(loss: Any) -> Any:

@@ -246,8 +246,8 @@ def _absorption(predicted: Absorption, trained: Absorption) -> AbsorptionRatio:
     drawn = drawn[~np.isnan(drawn)]
     known = math.isfinite(value) and len(drawn) > 0
     ends = np.quantile(drawn, [0.025, 0.975], method="inverted_cdf") if known else (math.nan, math.nan)
-    ratios = value if known else math.nan, float(ends[0]), float(ends[1])
-    return AbsorptionRatio(trained.level, predicted.median, trained.median, *ratios)
+    low, high = float(ends[0]), float(ends[1])
+    return AbsorptionRatio(trained.level, predicted.median, trained.median, value if known else math.nan, low, high)
 
 
 def _notes(predicted: PredictedTraining, trained: TrainedMembers, level: float) -> Iterator[str]:

@@ -332,7 +332,9 @@ class ModuleEngine:
             body.forget()
         return again
 
-    def _loop(self, member: int, batches: Sequence[Batch], recorder: LayerRecorder, body: Any = None) -> Tally:
+    def _loop(
+        self, member: int, batches: Sequence[Batch], recorder: LayerRecorder, body: FrozenBody | None = None
+    ) -> Tally:
         tally = Tally(self.classes, self._seed, member)
         recorder.start()
         began = time.perf_counter()

@@ -142,7 +142,7 @@ def match_prior(
     entropy = float(special.entr(shares).sum())
     spread = factor * size / (math.sqrt(2.0) if bare.ndim == 1 else 1.0)  # one logit is a difference of two
     loss = entropy + _excess(before, shares, labels), entropy + _excess(after, shares, labels)
-    changed, added = (tuple(key for key in moved if (key in keys) is there) for there in (True, False))
+    changed, added = tuple(key for key in moved if key in keys), tuple(key for key in moved if key not in keys)
     notes = tuple(_notes(counts, p, before, mode, by_labels=by_labels))
     return Matched(fixed, p, expected_shares(logs, spread), loss, entropy, factor, changed, added, notes)
 

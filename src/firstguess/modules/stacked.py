@@ -202,7 +202,10 @@ def places(model: nn.Module) -> list[tuple[str, str]]:
     first = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     found: list[tuple[str, str]] = []
     for path, module in model.named_modules():
-        own = (*module.named_parameters("", False, False), *module.named_buffers("", False, False))
+        own = (
+            *module.named_parameters(recurse=False, remove_duplicate=False),
+            *module.named_buffers(recurse=False, remove_duplicate=False),
+        )
         found += [(f"{path}.{name}" if path else name, first[id(tensor)]) for name, tensor in own]
     return found
 

@@ -238,8 +238,7 @@ class ModuleTrainer:
                 value, _ = self._objective.loss(model, *train.rows(slice(0, size), size))
             if value.ndim or not value.requires_grad:
                 raise InvalidInput("a loss that is one number with a gradient", got=f"shape {tuple(value.shape)}")
-            (_, t), (_, r), (_, n), (_, u), (_, s), (_, m) = *dice[:3], *generator_states()[:3]
-            self._noisy = not (torch.equal(t, u) and r == s and n[2] == m[2] and np.array_equal(n[1], m[1]))
+            self._noisy = not _same_dice(dice, generator_states())
             self._writes = any(not torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
             state = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
             own = max(saved.bytes / size, 1.0)  # of one point
@@ -424,3 +423,9 @@ def _timed(member: MemberTrainer) -> float:
     member.gradient()
     member.step()
     return time.perf_counter() - began
+
+
+def _same_dice(one: list[Any], other: list[Any]) -> bool:
+    """Whether torch, Python and NumPy would give the same numbers next."""
+    (_, t), (_, r), (_, n), (_, u), (_, s), (_, m) = *one[:3], *other[:3]
+    return bool(torch.equal(t, u)) and r == s and n[2] == m[2] and bool(np.array_equal(n[1], m[1]))

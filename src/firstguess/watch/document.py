@@ -106,9 +106,9 @@ def _cards(w: WatchedTraining) -> list[tuple[str, str, str]]:
         cards.append(("not yet", "absorbed", f"that is a largest share of {percent(w.level)} or less{rest}"))
     if w.labels is not None:
         pair = [w.accuracy[which].draws[0] for which in (FAVOURED, OTHERS)]
-        fine = [values[np.isfinite(values)] for values in pair]
+        known = [values[np.isfinite(values)] for values in pair]
         begin = [percent(float(values[0])) for values in pair]
-        end = [percent(float(values[-1]) if len(values) else math.nan) for values in fine]
+        end = [percent(float(values[-1]) if len(values) else math.nan) for values in known]
         others = "the others" if w.classes > 2 else w.name(1 - w.favourite)
         words = f"recall of {w.name(w.favourite)} / {others}, {where}"
         cards.append((f"{begin[0]} / {begin[1]}", words, f"{end[0]} / {end[1]} at step {spaced(last.step)}"))

@@ -347,7 +347,7 @@ class Watch(Shown):
         eyes, model = self._eyes, unwrapped(self._eyes.model)
         labels, least = eyes.labels, max(eyes.classes, 2)
         level = level_of(self._level, least, np.arange(least) if labels is None else labels)
-        looks, said = tuple(looks), (tuple(self._early), tuple(self._notes), self.names, self.cost)
+        looks = tuple(looks)
         later = LazyPrediction((lambda: self._predictor.predict(looks, eyes)) if predict and looks else None)
         origin: dict[str, Any] = {}
         if predict:
@@ -356,7 +356,20 @@ class Watch(Shown):
             origin["inputs held"] = sum(batch.size for batch in eyes.batches)
             origin["held inputs' hash"] = data_hash(eyes.batches)
             origin |= {"every": self.every, "mode": eyes.mode, "seed": eyes.seed, **versions()}
-        return WatchedTraining(looks, eyes.points, eyes.classes, labels, level, *said, later, origin, self._named)
+        return WatchedTraining(
+            looks,
+            eyes.points,
+            eyes.classes,
+            labels,
+            level,
+            early=tuple(self._early),
+            notes=tuple(self._notes),
+            names=self.names,
+            cost=self.cost,
+            prediction=later,
+            provenance=origin,
+            named=self._named,
+        )
 
 
 def _finite(found: dict[str, float]) -> dict[str, float]:
