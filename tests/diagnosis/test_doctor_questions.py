@@ -319,3 +319,27 @@ def test_mean_squares_of_one_hot_labels_stay_silent():
     assert names(model, one_hot(points(), 4), loss=nn.MSELoss(), optimizer=adam(model)) == []
     text = Rnn(outs=3)
     assert names(text, tokens(3), loss=CE, optimizer=adam(text)) == []
+
+
+def test_float_labels_of_a_cross_entropy_are_refused_before_anything_is_measured():
+    x, y = points(classes=3)
+    assert not y.is_floating_point()
+    for loss in (nn.CrossEntropyLoss(), F.cross_entropy, nn.NLLLoss()):
+        with pytest.raises(RuntimeError):  # what the user's own loop would raise
+            loss(net(out=3)(x), y.float())
+        for data in ((x, y.float()), DataLoader(TensorDataset(x, y.float()), 64)):
+            with pytest.raises(fg.InvalidInput, match=r"float32 and labels .* float32.*Try: .*y\.long\(\)"):
+                fg.diagnose(net(out=3), data, loss=loss, inits=4, seconds=5)
+
+
+def test_copies_that_learn_do_not_excuse_a_sorted_loader():
+    x, y = points()
+    m, i = net(), y.argsort()
+    words = "Copies get shuffled batches"
+    for order, told in ((i, True), (torch.arange(len(y)), False)):
+        loader = DataLoader(TensorDataset(x[order], y[order]), 64)
+        d = fg.diagnose(m, loader, loss=CE, optimizer=adam(m), inits=8, advice=False)
+        assert ("labels come in blocks" in [fault.name for fault in d.faults]) == told
+        assert (words in str(d)) == told
+        assert d.rehearsal is not None
+        assert d.rehearsal.learns

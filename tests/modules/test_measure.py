@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data import blob
@@ -325,8 +326,26 @@ def test_bad_arguments_are_refused(arguments, text):
         measure(TEXT, np.ones((10, 3)), **arguments)
 
 
+@pytest.mark.parametrize("what", [TEXT, nn.Linear(3, 2)])
+def test_copies_of_one_point_are_refused_in_one_line(what):
+    with pytest.raises(InvalidInput, match=r"^Expected data points that differ, but got 10 copies of one point.*$"):
+        measure(what, np.ones((10, 3), np.float32), inits=2)
+    x = np.ones((10, 3), np.float32)
+    x[-1, -1] = 2.0
+    assert measure(what, x, inits=2).points == 10
+
+
+def test_copies_of_one_sequence_are_refused():
+    model = nn.Sequential(nn.Embedding(7, 5), nn.Flatten(), nn.Linear(20, 2))
+    ids = torch.tensor([[1, 2, 3, 4]])
+    loader = DataLoader(ids.repeat(9, 1), batch_size=4)
+    with pytest.raises(InvalidInput, match="got 9 copies of one point"):
+        measure(model, loader, inits=2)
+    assert measure(model, torch.cat([ids.repeat(8, 1), ids.flip(1)]), inits=2).points == 9
+
+
 def test_bad_networks_and_data_are_refused():
-    x = np.ones((10, 3), dtype=np.float32)
+    x = np.arange(30, dtype=np.float32).reshape(10, 3)
     for what in (None, 3, [TEXT]):
         with pytest.raises(InvalidInput, match="a Network, its text"):
             measure(what, x)

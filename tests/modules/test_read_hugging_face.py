@@ -80,3 +80,17 @@ def test_attention_of_a_class_that_is_not_known_is_listed_by_path(shown):
     assert any(u.kind == "Embedding" for u in found.unread)
     heads = [p for p in found.parts if p.path == "classifier.out_proj"]
     assert heads[0].variances.rule == "normal, standard deviation 0.02"
+
+
+def test_a_cache_that_stops_the_reading_is_said_in_words():
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.Qwen2Config(vocab_size=20, num_key_value_heads=1, num_labels=3, pad_token_id=0, **small)
+    model, ids = transformers.Qwen2ForSequenceClassification(config), torch.arange(1, 15).reshape(2, 7)
+    page = " ".join(str(read(model, ids)).split())
+    assert "NotImplementedError" not in page
+    assert "class '" not in page
+    assert (
+        "passes a DynamicCache from part to part, which tracing cannot follow; model.config.use_cache = False" in page
+    )
+    model.config.use_cache = False  # what the page says to do
+    assert "DynamicCache" not in str(read(model, ids))

@@ -403,3 +403,11 @@ def test_a_bias_far_above_the_activation_s_scale(bias_var: str) -> None:
     assert gamma("shift(1e-9) > erf") == pytest.approx(gamma("erf"), rel=1e-9)
     if float(bias_var) < 1e90:  # tanh itself ends at q = 1e100
         assert gamma("tanh") == pytest.approx(gamma("tanh", "1e30") * math.sqrt(float(bias_var) / 1e30), rel=1e-9)
+
+
+def test_the_page_shows_four_digits_and_the_network_keeps_all():
+    net = Network.parse("dense(weight_var=1/3) > relu > dense(weight_var=1/3)")
+    p = fg.predict(net)
+    assert "dense(weight_var=0.3333)" in str(p)
+    assert "33333" not in str(p)
+    assert Network.parse(str(p.network)) == net

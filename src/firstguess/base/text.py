@@ -31,6 +31,15 @@ def number(value: object) -> str:
     return str(value)
 
 
+def four_digits(text: object) -> str:
+    """A description of a network to look at: its numbers with four digits.
+
+    >>> four_digits("dense(weight_var=0.3333333333333333, width=100)")
+    'dense(weight_var=0.3333, width=100)'
+    """
+    return re.sub(r"\d*\.\d+(?:e-?\d+)?|\d+e-?\d+", lambda match: f"{float(match[0]):.4g}", str(text))
+
+
 def spaced(value: float, beyond: str = "inf") -> str:
     """A whole number, thousands apart; `beyond`: what to say of one that is not finite.
 

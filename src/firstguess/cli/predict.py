@@ -14,7 +14,7 @@ import typer
 import firstguess as fg
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.progress import bar
-from firstguess.base.text import rounded_off, spaced, with_error, with_old_names
+from firstguess.base.text import four_digits, rounded_off, spaced, with_error, with_old_names
 from firstguess.cli import output, subjects
 from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, print_pairs, print_table
 from firstguess.cli.subjects import DataOptions
@@ -57,7 +57,7 @@ def needed(
         print_json({"network": network.to_dict(), "tolerance": tolerance, "width_needed": width})
         return
     right = f"from there on infinite theory has the standard deviation of a class's share right to {tolerance:g}"
-    described = f"{network}  ({network.classes} classes)"
+    described = f"{four_digits(network)}  ({network.classes} classes)"
     print_pairs("Width needed", [("network", described), ("width", f"{spaced(width)}: {right}")])
 
 
@@ -334,7 +334,10 @@ def compare_readings(network: Network, data: Data, asked: KernelOptions, *, json
         found = {"network": network.to_dict(), "data": data.to_dict(), "seed": asked.seed}
         print_json({**found, "readings": rows, "notes": why})
     else:
-        pairs = [("network", f"{network}  ({network.classes} classes)"), ("data", f"{data.name}: {data.n} points")]
+        pairs = [
+            ("network", f"{four_digits(network)}  ({network.classes} classes)"),
+            ("data", f"{data.name}: {data.n} points"),
+        ]
         pairs += [(f"{name}: none", reason) for name, reason in why.items()]
         print_pairs(f"{'Three readings' if asked.width is None else 'Readings'} of one network", pairs)
         print_table("", ("reading", "γ of the output", "std of G₀", "E max G", "seconds"), [_row(r) for r in rows])

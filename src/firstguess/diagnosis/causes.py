@@ -217,7 +217,7 @@ def lines_of(found: Sequence[Cause], causes: Sequence[Cause], columns: int) -> l
         each = f"any one of {tried} steps that raise c" if tried > 1 else "the one step that raises c"
         rest = f"guesses are not clearly more even without {each}"
     lines += textwrap.wrap(rest, columns, initial_indent="  ", subsequent_indent="  ")
-    lines += ["  held down by"] if holding else []
+    lines += ["  what lowers it"] if holding else []
     return lines + [_line("", c, columns) for c in holding[:_HOLDING]]
 
 

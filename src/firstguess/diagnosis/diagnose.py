@@ -22,7 +22,7 @@ from firstguess.diagnosis.answer import LEAST_STEPS, LITTLE, apart, serious, tra
 from firstguess.diagnosis.bias_duration import PredictedDuration, predict_duration
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import Expected, expectation
-from firstguess.diagnosis.faults import Fault, find_faults
+from firstguess.diagnosis.faults import Fault, Patient, check_loss, find_faults
 from firstguess.diagnosis.faults.labels import MAY_NOT_GO, by_heart
 from firstguess.diagnosis.faults.order import arranged
 from firstguess.diagnosis.rehearsal import LONGEST, Rehearsal, RehearsalPlan, TrainedWith, rehearse, trained_with
@@ -33,6 +33,7 @@ from firstguess.diagnosis.session import Clock, Progress, Stages, Subject
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
+from firstguess.modules.call_model import part
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import OPTIONS, ModelOptions, settled
@@ -43,6 +44,7 @@ from firstguess.network.walk import every, needs_images, needs_tokens
 # As many networks on every machine, so that the verdict is the same: few models need the time allowed.
 INITS, SECONDS = 64, 180.0
 _KERNEL_POINTS = 1000
+_FEW = 16  # points that the loss is tried on
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS = 0.02, 0.34, 0.05, 0.1, 0.05, 0.1
@@ -124,6 +126,9 @@ def diagnose(
     names = name or session.model_name(what), data_name or session.data_name(data)
     subject = Subject(what, data, points, classes, width, batch_size, seed, known)
     subject.name, subject.data_name = name or subject.name or names[0], names[1]
+    if callable(loss) and subject.model is not None:  # one line now, rather than a page of a loop that would fail
+        first = part(subject.batches[0], 0, min(_FEW, subject.batches[0].size))
+        check_loss(Patient(subject.model, [first], loss, pick=known.get("logits"), seed=seed, seconds=math.inf))
     run = _length(subject, steps, epochs)
     asked = {"loss": loss, "optimizer": optimizer, "lr": lr, "steps": run if steps or epochs else None}
     asked |= {"logits": known.get("logits"), "loader": data if hasattr(data, "dataset") else None}

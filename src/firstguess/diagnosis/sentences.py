@@ -212,7 +212,9 @@ def training(d: Diagnosis) -> str:
     """Yes, at risk or no; then what was measured of gradients."""
     words = "" if d.trainability is None else d.trainability.words
     measured = words and not words.startswith("how gradients change")
-    return f"{d.will_train}. {capital(words)}." if measured else f"{d.will_train}."
+    copies = d.rehearsal is not None and d.rehearsal.known and "labels come in blocks" in {f.name for f in d.faults}
+    order = " Copies get shuffled batches: they may learn where your loader's order would not." if copies else ""
+    return (f"{d.will_train}. {capital(words)}." if measured else f"{d.will_train}.") + order
 
 
 def duration(d: Diagnosis) -> str:

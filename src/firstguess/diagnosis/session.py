@@ -18,7 +18,7 @@ from torch import nn
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError
-from firstguess.base.text import counted, magnitude, spaced
+from firstguess.base.text import counted, four_digits, magnitude, spaced
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.data.streams import POINTS, cut_note, extent
 from firstguess.diagnosis.answer import NAMELESS
@@ -93,7 +93,7 @@ class Subject:
                 what = replace(what, classes=wanted)
             self.network = what
             self.batches = collect(self._data, batch_size=batch_size or points)
-            self.name = str(what)
+            self.name = four_digits(what)
         else:
             self.model = cast(Model, what)
             self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
@@ -455,7 +455,7 @@ def model_name(what: object) -> str:
     'Sequential, 2 layers, 1.7 k parameters'
     """
     if isinstance(what, (str, Network)):
-        return str(what)
+        return four_digits(what)
     if isinstance(what, functools.partial):
         what = what.func
     name = str(getattr(what, "__name__", ""))  # of a class or a function

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
@@ -55,6 +55,7 @@ def of_description(
         # the data would be in no memory budget.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
         engine = _make(DescriptionEngine, network, given.x, options)
+    _refuse_copies([{"x": given.x}], given.n)
     origin = {"network": str(network), "width": options["width"], "data": recorded(given) | {"hash": given.hash}}
     return engine, versions() | origin, note
 
@@ -63,7 +64,7 @@ def of_module(
     what: Callable[..., Any] | Source, data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
 ) -> tuple[Engine, dict[str, Any], str]:
     """The engine of a module, what is recorded, and a note on how many points there were."""
-    from firstguess.modules.call_model import fed
+    from firstguess.modules.call_model import fed, leaves
     from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.members.sources import is_source
 
@@ -74,11 +75,27 @@ def of_module(
     if not is_source(what):
         batches = fed(what, batches, forward)
     engine = _make(ModuleEngine, what, batches, options)
+    if not is_source(what):  # those of a diagnosis name a fault for it
+        _refuse_copies([leaves(batch.inputs) for batch in batches], sum(batch.size for batch in batches))
     given = what.given if is_source(what) else what
     name = getattr(given, "__qualname__", type(given).__qualname__)
     origin = versions() | {"model": f"{getattr(given, '__module__', type(given).__module__)}.{name}"}
     origin |= {"data": recorded(data) | {"hash": data_hash(batches)}}
     return engine, origin | {"batch_sizes": sorted({batch.size for batch in batches})}, note
+
+
+def _refuse_copies(batches: Sequence[Mapping[str, Any]], points: int) -> None:
+    """One line where all points are the same, as `predict` has it: γ would be ∞, or what rounding leaves of it."""
+
+    def same(name: str) -> bool:
+        rows = [batch[name] for batch in batches if name in batch and batch[name].ndim]
+        return sum(map(len, rows)) == points and all(
+            row.shape == rows[0][0].shape and bool((row == rows[0][0]).all()) for part in rows for row in part
+        )
+
+    if batches[0] and all(same(name) for name in batches[0]):
+        got, hint = f"{points} copies of one point", "check how the data were loaded"
+        raise InvalidInput("data points that differ", got=got, where="measure", hint=hint)
 
 
 def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
@@ -127,8 +144,8 @@ def measure(
 
     Member i depends on (seed, i) only. Ctrl-C keeps what was computed: the result then says "interrupted".
 
-    >>> m = measure("dense(weight_var=2) > relu > dense(weight_var=2)", np.ones((20, 5)), inits=3, width=10)
-    >>> m.guesses.fractions.max(axis=1).tolist()  # twenty times the same point: one guess for all of them
+    >>> m = measure("dense(weight_var=2) > relu > dense(weight_var=2)", np.eye(20), inits=3, width=10)
+    >>> m.guesses.fractions.sum(axis=1).tolist()  # every point is guessed to be in one class
     [1.0, 1.0, 1.0]
 
     Args:

@@ -16,7 +16,7 @@ from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Shown, StoredRecord
-from firstguess.base.text import by_powers, plain, with_old_names
+from firstguess.base.text import by_powers, four_digits, plain, with_old_names
 from firstguess.network.layer import LayerReading
 from firstguess.network.network import Network
 from firstguess.network.signal import exp
@@ -402,7 +402,7 @@ class Prediction(StoredRecord, Shown):
         g = self.guesses
         growth = self.gradient_growth
         rows = [
-            ("network", str(self.network)),
+            ("network", four_digits(self.network)),
             *self._data,
             ("verdict", word_with_gamma(self.verdict, float(self.gamma[-1]))),
             ("initial guessing bias?", self._bias_words),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from dataclasses import dataclass
 
 from firstguess.base.record import Shown, StoredRecord
-from firstguess.base.text import columns, counted, elided
+from firstguess.base.text import columns, counted, elided, four_digits
 from firstguess.network.layer import Variances
 from firstguess.network.network import Network
 
@@ -65,32 +64,23 @@ class Structure(StoredRecord, Shown):
 
     def __repr__(self) -> str:
         if self.network is not None:
-            return f"Structure({elided(short(str(self.network)), 150)!r}, classes={self.network.classes})"
+            return f"Structure({elided(four_digits(str(self.network)), 150)!r}, classes={self.network.classes})"
         return f"Structure(not complete: {len(self.parts)} parts read, {len(self.unread)} not)"
 
     def __str__(self) -> str:
         if self.network is not None:
-            lines = [f"Structure: complete, {self.network.classes} classes", f"  {short(str(self.network))}"]
+            lines = [f"Structure: complete, {self.network.classes} classes", f"  {four_digits(str(self.network))}"]
         else:
             lines = [f"Structure: not complete ({len(self.parts)} parts read, {len(self.unread)} not)"]
             if self.fragment is not None:
-                lines.append(f"  longest stretch: {short(str(self.fragment))}")
+                lines.append(f"  longest stretch: {four_digits(str(self.fragment))}")
         wide = max((len(p.path or "·") for p in self.parts), default=0)
         kinds = max((len(p.kind) for p in self.parts), default=0)
         for p in self.parts:
-            lines.append(f"  {p.path or '·':<{wide}}  {p.kind:<{kinds}}  {short(p.layer) or '(nothing)'}")
+            lines.append(f"  {p.path or '·':<{wide}}  {p.kind:<{kinds}}  {four_digits(p.layer) or '(nothing)'}")
             if p.variances is not None:
                 lines.append(f"  {'':<{wide}}  {'':<{kinds}}    {p.variances}")
         for word, texts in (("not read", counted(str(u) for u in self.unread)), ("note", self.notes)):
             for text in texts:
                 lines += textwrap.wrap(f"{word}: {text}", columns(), initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
-
-
-def short(text: str) -> str:
-    """A description with numbers of four digits, to look at.
-
-    >>> short("dense(weight_var=0.3333333333333333, width=100)")
-    'dense(weight_var=0.3333, width=100)'
-    """
-    return re.sub(r"\d*\.\d+(?:e-?\d+)?|\d+e-?\d+", lambda match: f"{float(match[0]):.4g}", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -231,6 +232,9 @@ def _reason(error: Exception) -> str:
     text = _first_line(error)
     if isinstance(error, TraceError) and "control flow" in text:
         return "its forward takes decisions by values or shapes (control flow), so its structure cannot be traced"
+    if isinstance(error, NotImplementedError) and (passed := re.search(r"argument of type: .*?(\w+)'>", text)):
+        keys = "; model.config.use_cache = False leaves it out" if "Cache" in passed[1] else ""
+        return f"its forward passes a {passed[1]} from part to part, which tracing cannot follow{keys}"
     return f"its forward cannot be traced ({type(error).__name__}: {text})"
 
 

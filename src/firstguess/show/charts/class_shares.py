@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.text import spaced
+from firstguess.base.text import four_digits, spaced
 from firstguess.diagnosis.compare import check_pair, predicted_law
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.show.charts import gamma_by_depth, theme
@@ -117,7 +117,7 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
         said.append(f"measured: {theme.spaced(measurement.inits)} initializations{wide} (± one s.e.)")
     text = "; ".join(said)
     lines.append(f"{text[:1].upper()}{text[1:]}.")
-    network = next((str(p.network) for p in predictions.values()), "")
+    network = next((four_digits(p.network) for p in predictions.values()), "")
     return [*lines, *([f"Network: {network}"] if network else [])]
 
 
@@ -229,7 +229,7 @@ def _measured_subtitle(prediction: Prediction, measurement: Measurement, *, room
         f"Average over {inits} initializations ± one standard error; {theme.count(measurement.classes)} "
         f"classes, {points} data points. Prediction: {prediction.reading}, assumes "
         f"{', '.join(prediction.assumptions) or 'nothing else'}.",
-        f"Network: {prediction.network}",
+        f"Network: {four_digits(prediction.network)}",
         *([words] * rooms),
         *(f"Note: {finding.kind}" for finding in measurement.findings[:2]),
     ]

@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import four_digits
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Entry, Row, key
 from firstguess.theory.predict import predict
@@ -252,5 +253,6 @@ def structure_chart(structure: Structure, *, title: str | None = None) -> theme.
 
 def tuned_chart(tuned: Tuned, *, title: str | None = None) -> theme.Chart:
     """γ by depth of the tuned network."""
-    name = re.sub(r"\d+\.\d{5,}", lambda found: f"{float(found[0]):.4g}", str(tuned.network))
-    return gamma_by_depth_chart({theme.shortened(name, 64): predict(tuned.network, inputs=tuned.inputs)}, title=title)
+    return gamma_by_depth_chart(
+        {theme.shortened(four_digits(tuned.network), 64): predict(tuned.network, inputs=tuned.inputs)}, title=title
+    )

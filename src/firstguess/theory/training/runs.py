@@ -16,7 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import guesses
-from firstguess.base.text import spaced
+from firstguess.base.text import four_digits, spaced
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 from firstguess.theory.shares.argmax_sampling import factor
@@ -79,7 +79,7 @@ class PredictedTraining(Followed, Record, Shown):
         found, modes = self.absorption, self.modes
         start, end = (float(v) for v in self.largest.mean[[0, -1]])
         rows = [
-            ("network", str(self.network)),
+            ("network", four_digits(self.network)),
             ("largest share", f"{start:.3f} at the start, {end:.3f} after {spaced(float(self.steps[-1]))} steps"),
             (found.label, found.words(int(self.steps[-1]))),
             ("accuracy at the end", f"{float(self.accuracy.mean[-1]):.3f}"),
