@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from firstguess.base.text import counted, deviation, size_change, size_changes, spaced
+from firstguess.base.text import counted, deviation, four_digits, size_change, size_changes, spaced
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.answer import Answer, Trains
-from firstguess.modules.read.result import short
 from firstguess.show import charts as figures
 from firstguess.show.charts.theme import assumed, number, percent, unbroken
 from firstguess.show.report.pages import Figure, figure, page, plain, resource, value, with_error
@@ -80,7 +79,7 @@ def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
         "parts": _read(d.structure),
         "layers": _layers(d),
         "provenance": _provenance(d),
-        "short": short,
+        "short": four_digits,
         "papers": PAPERS,
         "terms": lambda text: used(text.striptags()),
         "headings": lambda text: [(k, Markup(t)) for k, t in re.findall(r'<h2 id="([^"]*)">(.*?)</h2>', text)],
@@ -303,7 +302,7 @@ def _unread(s: Structure | None) -> list[list[str]]:
 
 def _read(s: Structure | None) -> list[list[str]]:
     return [
-        [p.path or "·", p.kind, short(p.layer) or "nothing at initialization", str(p.variances or "")]
+        [p.path or "·", p.kind, four_digits(p.layer) or "nothing at initialization", str(p.variances or "")]
         for p in (() if s is None else s.parts[:_PARTS])
     ]
 
