@@ -126,9 +126,6 @@ def diagnose(
     names = name or session.model_name(what), data_name or session.data_name(data)
     subject = Subject(what, data, points, classes, width, batch_size, seed, known)
     subject.name, subject.data_name = name or subject.name or names[0], names[1]
-    if callable(loss) and subject.model is not None:  # one line now, rather than a page of a loop that would fail
-        first = part(subject.batches[0], 0, min(_FEW, subject.batches[0].size))
-        check_loss(Patient(subject.model, [first], loss, pick=known.get("logits"), seed=seed, seconds=math.inf))
     run = _length(subject, steps, epochs)
     asked = {"loss": loss, "optimizer": optimizer, "lr": lr, "steps": run if steps or epochs else None}
     asked |= {"logits": known.get("logits"), "loader": data if hasattr(data, "dataset") else None}
@@ -138,6 +135,10 @@ def diagnose(
     look = subject.look(max(_LOOK * seconds, min(1.0, 0.1 * seconds)))
     first, last = session.LOOKED, session.MEASURED
     tick(first, 100)
+    cheap = look is not None and not look.a_point * sum(batch.size for batch in subject.batches) > _QUESTIONS * seconds
+    if callable(loss) and subject.model is not None and cheap:  # one line, rather than a page of a loop that would fail
+        few = part(subject.batches[0], 0, min(_FEW, subject.batches[0].size))
+        check_loss(Patient(subject.model, [few], loss, pick=known.get("logits"), seed=seed, seconds=math.inf))
     fewer = subject.fit(look, _MEASURE * seconds)
 
     def measuring(done: int, total: int) -> None:
