@@ -305,7 +305,7 @@ def effects(a: Advice) -> list[Effect]:
     if not (math.isnan(a.gamma_before) and math.isnan(a.gamma_after)):
         found.append(Effect("γ", _number(a.gamma_before), _number(a.gamma_after)))
     if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
-        by = ", as theory has it" if a.how == "measured" else ""
+        by = ", as theory predicts" if a.how == "measured" else ""
         before, after = size_change_of(a.gradient_before, a.gradient_after)
         found.append(Effect("gradients", before, after, f" per layer{by}"))
     if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
