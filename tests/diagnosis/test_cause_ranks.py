@@ -261,6 +261,6 @@ def test_long_names_keep_their_ends_and_ranks_do_not_run_into_them(tmp_path: Pat
     assert all(cause.short(34).endswith("_function`)") and len(cause.short(34)) <= 34 for cause in causes)
     d = fg.diagnose(mlp(2, nn.ReLU), RAW, inits=6, seconds=60, advice=False)
     text = d.save(tmp_path / "r.html").read_text("utf-8")
-    assert "ReLU (`1`)" in text
+    assert "ReLU (<code>1</code>)" in text
     assert "1. 1" not in text
     assert "<th>Rank</th>" in text or ">Rank<" in text

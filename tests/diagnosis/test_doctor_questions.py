@@ -247,7 +247,7 @@ def test_a_model_that_is_said_to_be_trained_and_is_fresh():
     model.load_state_dict({f"module.{k}": v for k, v in done.state_dict().items()}, strict=False)
     e = fg.explain_guess(model, points(), trained=True, inits=4)
     assert e.faults[0].name == "checkpoint not loaded"
-    assert "no weight shows traces of it" in e.faults[0].message
+    assert "no weight shows traces of training" in e.faults[0].message
     assert "checkpoint not loaded" not in fg.explain_guess(model, points(), inits=4).kinds  # nobody says so
     assert fg.explain_guess(done, points(), trained=True, loss=CE, inits=4).faults == ()
     part = net()
