@@ -127,7 +127,7 @@ def test_norms_that_lower_correlation_are_shown() -> None:
     assert norms.added < 0
     assert norms.largest_after > norms.largest_before + 0.1
     page = str(d)
-    assert page.index("held down by") < page.index("the 4 LayerNorm layers")
+    assert page.index("what lowers it") < page.index("the 4 LayerNorm layers")
 
 
 # -- Pools -----------------------------------------------------------------------------------------------------------
