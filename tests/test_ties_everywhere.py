@@ -90,7 +90,7 @@ ALLOWED = {
     "tally.fractions", "now.fractions", "seen.fractions", "seen.fractions[member]", "shares", "self.shares", "start",
     "keep.int()", "of_tied", "top.int()", "counts", "bad[i]", "z", "real[:, ::-1]", "real.flip(1).long()", "share",
     "(ids == pad).sum(1)", "order", "back[:, ::-1]", "back", "options.rates", "first.shares", "times",
-    "last.shares", "look.shares", "self.fractions", "size", "found.bias",
+    "last.shares", "look.shares", "self.fractions", "size", "found.bias", "guesses.class_means",
 }  # fmt: skip
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from scipy import integrate, special
 
 import firstguess as fg
-from firstguess.figures import Series, lines_chart
 from firstguess_papers import charts, library
 from firstguess_papers.charts import deep, gamma, largest, laws, lines, points, share, std, theory_gamma
 from firstguess_papers.items import Holds
@@ -93,7 +92,7 @@ fig7 = measured(
         limit="at finite width γ of deep ReLU networks departs from theory",
     )],
     charts=lambda c: {
-        "growth": lines_chart(
+        "growth": fg.figures.lines_chart(
             [charts.predicted("ReLU, theory", range(1, 21), fg.predict(_mlp("ReLU", 20)).gamma[1:].tolist()),
              *(points(f"{kind}, width {one.width}", one.by_depth[kind]) for one in c.every for kind in DEEPER)],
             title="Bias by depth: γ of ReLU networks {0[1].value:.2g} → {0[20].value:.3g} in 20 layers".format(
@@ -167,10 +166,11 @@ self_averaging = measured(
         check("p of alike class means", [library.equal_means_test(m.guesses.fractions)[1] for m in c.cells.values()],
               above=1e-4, at=[f"{label}, width {width}" for label, width in c.cells]),
     ])],
-    charts=lambda c: {"widths": lines_chart(
+    charts=lambda c: {"widths": fg.figures.lines_chart(
         [series for n in (2, 10) for series in (
             points(f"{n} classes", {w: std(c[f"{n} classes", w]) for w in c.widths}),
-            Series(f"{n} classes", c.ends, [fg.Guesses(1 / (math.pi - 1), n, c.n).std()] * 2, mark="dashed"))],
+            fg.figures.Series(f"{n} classes", c.ends, [fg.Guesses(1 / (math.pi - 1), n, c.n).std()] * 2, mark="dashed"),
+        )],
         title="Spread of the guesses by width",
         subtitle=["Points: measured ± 2 standard errors. Dashed: theory for infinite width."],
         x_title="Width of the hidden layer", y_title="Standard deviation of a guess fraction", x_scale="log",
@@ -221,11 +221,11 @@ criterion = measured(
         limit="at this width some depart from theory by more",
         otherwise="not as the criterion says",
     )],
-    charts=lambda c: {"activations": lines_chart(
-        [*(Series(f"mean is {'not ' * causes}0", [max(c.theory[name], 1e-4) for name in names],
+    charts=lambda c: {"activations": fg.figures.lines_chart(
+        [*(fg.figures.Series(f"mean is {'not ' * causes}0", [max(c.theory[name], 1e-4) for name in names],
                   [max(c.found[name].value, 1e-4) for name in names], [c.found[name].error for name in names],
                   "points") for causes, names in c.biased.items()),
-         Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
+         fg.figures.Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
         title="Bias of every activation, measured and by theory",
         subtitle=[f"{charts.MARKS_ALONE} Values below 0.0001 are drawn there."],
         x_title="γ by theory", y_title="γ measured", x_scale="log", y_scale="log", width=520, height=420,
@@ -369,9 +369,9 @@ maxpool = measured(
             "pool", "gamma", title="Bias by the size of max-pools", x_title="Nodes in a pool, K", x_scale="log",
             y_scale="symlog", dodge=False,
         ),
-        "maxima": lines_chart(
-            [Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),
-             Series("its spread / its mean", MAXIMA, c.spreads)],
+        "maxima": fg.figures.lines_chart(
+            [fg.figures.Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),
+             fg.figures.Series("its spread / its mean", MAXIMA, c.spreads)],
             title="The maximum of K Gaussians by √(2 ln K)", x_title="Nodes in a pool, K", y_title="Ratio",
             x_scale="log", y_domain=(0.0, 1.2), rules={"limit": 1.0}, width=640,
         ),
@@ -444,7 +444,7 @@ weight_scale = measured(
             [_coins(c.pair["GELU"], "GELU")],
         ),
     ],
-    charts=lambda c: {"scales": lines_chart(
+    charts=lambda c: {"scales": fg.figures.lines_chart(
         {f"Weights of order 1/{'N' if small else '√N'}": [
             replace(points(name, {w: std(c[name, w, small]) for w in c.widths}), mark="both") for name in SCALED
         ] for small in (False, True)},

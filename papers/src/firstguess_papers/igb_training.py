@@ -11,7 +11,6 @@ import numpy as np
 
 import firstguess as fg
 from firstguess.data import Data
-from firstguess.figures import Series, lines_chart
 from firstguess_papers import charts
 from firstguess_papers import image_models as networks
 from firstguess_papers.charts import Line, arms_chart, by_class
@@ -212,14 +211,18 @@ def _curves_chart(c: Found) -> Any:
         counts = hand_overs(arm.curve("gap").draws)
         k = int(np.abs(counts - np.median(counts)).argmin())
         curves = {name: arm.curve(what) for what, name in names.items()}
-        above_all[f"{arm.label}: one network"] = [Series(name, arm.steps, x.draws[k]) for name, x in curves.items()]
+        above_all[f"{arm.label}: one network"] = [
+            fg.figures.Series(name, arm.steps, x.draws[k]) for name, x in curves.items()
+        ]
         own = panels[f"{arm.label}: {handed(arm).value:.1f} hand-overs a network"] = [
-            Series(name, arm.steps, x.mean, np.nan_to_num(x.se)) for name, x in curves.items()
+            fg.figures.Series(name, arm.steps, x.mean, np.nan_to_num(x.se)) for name, x in curves.items()
         ]
         if kind:
             known = c.modes[kind].recalls(c.lr, arm.steps[arm.steps <= _FORESEEN])
-            own += [Series(name, x.steps, x.mean, mark="dashed") for name, x in zip(curves, known, strict=True)]
-    return lines_chart(
+            own += [
+                fg.figures.Series(name, x.steps, x.mean, mark="dashed") for name, x in zip(curves, known, strict=True)
+            ]
+    return fg.figures.lines_chart(
         above_all | panels, title="A large learning rate: recall by class, with bias, without, and on imbalanced data",
         subtitle=["Lines above: the network with the median number of hand-overs. Below: means ± 2 s.e.; dashed: the "
                   f"predicted bias mode, {_FORESEEN} steps."],
@@ -236,8 +239,8 @@ def _rates_chart(c: Found) -> Any:
         series += [charts.points(name, fine), charts.predicted(name, [*known], [*known.values()])]
         top = max(top, *(v.value + 2 * v.error for v in fine.values()), *known.values())
     for name, at in (("2κ/λ_b: classes hand over", 1.0), ("4κ/λ_b: for ever", 2.0)):
-        series.append(Series(name, [at, at], [0.0, top], mark="dashed"))
-    return lines_chart(
+        series.append(fg.figures.Series(name, [at, at], [0.0, top], mark="dashed"))
+    return fg.figures.lines_chart(
         series, title="Hand-overs between classes by learning rate",
         subtitle=["Points: trained MLPs, ± 2 s.e.; lines: predicted, below 4κ/λ_b."],
         x_title="Learning rate by 2κ/λ_b", y_title=f"Hand-overs a network in {c.steps} steps", width=560, height=320,
@@ -382,8 +385,8 @@ def _quantities_window(c: Found) -> dict[str, Any]:
     return {"rates": arms, "forecasts": known, "widths": late, "early": early}
 
 
-def _window_series(c: Found) -> list[Series]:
-    series: list[Series] = []
+def _window_series(c: Found) -> list[fg.figures.Series]:
+    series: list[fg.figures.Series] = []
     for name, found in c.rates.items():
         label = f"{name} (window {c.widths[name].value:.1f} decades)"
         each = {f: _held_out(arm, c.steps) for f, arm in found.items()}
@@ -393,7 +396,7 @@ def _window_series(c: Found) -> list[Series]:
         }))  # fmt: skip
         series.append(charts.predicted(label, [*known], [*known.values()]))
     for name, words in ((BIASED, "4κ/λ_b: swings for ever"), (OTHER, "4κ/λ_b")):
-        series.append(Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
+        series.append(fg.figures.Series(f"{name}, {words}", [c.limits[name] / c.unit] * 2, [0.0, 1.0], mark="dashed"))
     return series
 
 
@@ -427,7 +430,7 @@ rates = measured(
         for source, given in (("trained", c.rates), ("predicted", c.forecasts))
         for name, found in given.items() for factor, arm in found.items()
     ]},
-    charts=lambda c: {"window": lines_chart(
+    charts=lambda c: {"window": fg.figures.lines_chart(
         _window_series(c), title="Accuracy at the end by learning rate, with bias and without",
         subtitle=["Points: trained, ± 2 s.e. Lines: predicted by the tangent kernel, up to 4κ/λ_b."],
         x_title="Learning rate by ReLU's 2κ/λ_b", y_title="Held-out accuracy", x_scale="log", y_domain=(0.0, 1.0),

@@ -10,7 +10,6 @@ from scipy import special, stats
 
 import firstguess as fg
 from firstguess.data import Data
-from firstguess.figures import Panel, Series, lines_chart, panels_chart
 from firstguess_papers.charts import deep, gamma, laws, lines, std
 from firstguess_papers.items import Entry, Holds
 from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, each
@@ -401,18 +400,18 @@ fig_e1 = measured(
         ],
     },
     charts=lambda c: {
-        "tails": lines_chart(
+        "tails": fg.figures.lines_chart(
             {f"batch of {b}": [
-                *(Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
-                *(Series(kind, REACH, c.values[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
-                Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
+                *(fg.figures.Series(kind, REACH, beyond(kind, b, REACH), mark="line") for kind in KINDS),
+                *(fg.figures.Series(kind, REACH, c.values[1, b][f"tail {kind}"], mark="points") for kind in KINDS),
+                fg.figures.Series("Gaussian", REACH, 2 * special.ndtr(-REACH), mark="dashed"),
             ] for b in BATCHES[:3]},
             title="Tails of values after BatchNorm, usual and leave-one-out",
             subtitle=["Points: measured in the first layer. Lines: exact distributions (Beta; Student's t)."],
             x_title="Threshold t", y_title="Share of values beyond ± t", y_scale="log", y_domain=(1e-6, 1.2), width=330,
         ),
-        "centre": panels_chart(
-            [Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
+        "centre": fg.figures.panels_chart(
+            [fg.figures.Panel(f"{kind}, batch of {b}", EDGES, c.values[1, b][f"density {kind}"],
                    {"exact": in_bins(kind, b), "Gaussian": np.diff(special.ndtr(EDGES)) / np.diff(EDGES)}, top=0.44)
              for kind in KINDS for b in BATCHES[:3]],
             title="Values after BatchNorm, usual and leave-one-out, beside a Gaussian",
