@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +51,10 @@ def test_a_collapse_has_the_doctor_s_name_its_step_and_class_and_is_warned_of_on
     x = watch._eyes.batches[0].inputs
     assert found.label == int(model(x).argmax(1).mode().values)
     assert found.step < 40
-    assert f"from step {found.step} on class {found.label} gets" in said[0]
+    # Warned of as soon as it is one: at a rate like this another class may lead by the end.
+    warned = re.search(r"from step (\d+) on (?:class \d gets|one class after another gets most guesses)", said[0])
+    assert warned is not None
+    assert int(warned[1]) <= found.step + 1
     assert watch.cost.naming > 0
     assert "naming the collapse took" in str(watch.cost)
     assert watch.result.to_dict()["collapse"]["why"] == found.why

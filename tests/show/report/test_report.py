@@ -86,10 +86,10 @@ def test_it_says_everything_in_order(page: str) -> None:
         "γ implied by the guesses 3.2 (95 %: 2.4 to 4.3)",
         "bias detectable? yes (p < 1e-12)",
         "1 the 2 ReLU layers",
-        "2 ReLU (`1`)",
+        "2 ReLU ( 1 )",
         "0.020 → 0.330 70 % ± 2 %",
-        "sum and ReLU (before `4`)",
-        "– LayerNorm (`2`)",
+        "sum and ReLU (before 4 )",
+        "– LayerNorm ( 2 )",  # paths are code
         f"Predicted for random data, the largest share is {100 * predicted.guesses.expected_max():.0f} % on average "
         f"and γ = {predicted.gamma[-1]:.3g}: not what was measured",
         "Gradients vanish going back.",
