@@ -405,7 +405,8 @@ Kind = TypeVar("Kind", bound=type[Layer])
 def register(cls: Kind) -> Kind:
     """Make a class a frozen dataclass and a kind of layer that the grammar, reading and the contract tests know.
 
-    Refuses a class that inherits from another kind (it would inherit all its meanings), or that leaves a flag unsaid.
+    A class that is a frozen dataclass already stays as it is. Refuses one that inherits from another kind (it would
+    inherit all its meanings), or that leaves a flag unsaid.
     """
     if any("kind" in vars(base) for base in cls.__mro__[1:]):
         raise TypeError(f"{cls.__name__}: a layer is no variant of another one, or it would inherit its meanings")
@@ -418,7 +419,7 @@ def register(cls: Kind) -> Kind:
         others = (kind for kind in KINDS.values() if kind is not cls and name in (*kind.modules, *kind.calls))
         if other := next(others, None):
             raise TypeError(f"{cls.__name__}: {name} is read as {other.kind} already")
-    KINDS[cls.kind] = made = dataclass(frozen=True)(cls)
+    KINDS[cls.kind] = made = cls if "__dataclass_fields__" in vars(cls) else dataclass(frozen=True)(cls)
     return made
 
 
