@@ -138,7 +138,8 @@ def diagnose(
     cheap = look is not None and not look.a_point * sum(batch.size for batch in subject.batches) > _QUESTIONS * seconds
     if callable(loss) and subject.model is not None and cheap:  # one line, rather than a page of a loop that would fail
         few = part(subject.batches[0], 0, min(_FEW, subject.batches[0].size))
-        check_loss(Patient(subject.model, [few], loss, pick=known.get("logits"), seed=seed, seconds=math.inf))
+        patient = Patient(subject.model, [few], loss, pick=known.get("logits"), seed=seed, seconds=math.inf)
+        check_loss(patient, fitted=True)
     fewer = subject.fit(look, _MEASURE * seconds)
 
     def measuring(done: int, total: int) -> None:

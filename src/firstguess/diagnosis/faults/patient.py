@@ -309,9 +309,10 @@ def _scalar(loss: Callable[[Any, Any], Any]) -> Callable[[torch.Tensor, torch.Te
     return whole
 
 
-def check_loss(patient: Patient) -> Pick:
+def check_loss(patient: Patient, *, fitted: bool = False) -> Pick:
     """Raise one line where the loss cannot take what the model gives, with both shapes and what it probably wants.
 
+    `fitted`: the loss of a single logit gets labels of its form and type, as training copies does.
     Give what picks the logits: where nothing but the loss tells whether one output is a probability, by the loss.
     """
     if patient.loss is None or patient.batch.labels is None:
@@ -329,6 +330,8 @@ def check_loss(patient: Patient) -> Pick:
             words, kind = str(error).splitlines()[0] if str(error) else "", type(error).__name__
             name = getattr(patient.loss, "__name__", type(patient.loss).__name__)
             wants = next((hint for made, hint in _forms(out, y) if _takes(patient, *made)), "")
+            if fitted and out.numel() == y.numel():
+                return patient.pick
             if "out of bounds" in words or "between 0 and 1" in words or "probabilities" in words:
                 return patient.pick  # labels, or outputs, that a fault is named after
             got = f"{name} of outputs {_form(out)} and labels {_form(y)}: {kind}: {words}"
