@@ -205,7 +205,7 @@ def test_shares_a_twentieth_apart_are_not_alike() -> None:
 
 def test_the_majority_is_that_of_the_labels() -> None:
     y = torch.arange(64).ge(48).long()
-    d = fg.diagnose(small(), (X, y), inits=12, seconds=20, advice=False, optimizer="gd", progress=False)
+    d = fg.diagnose(small(), (X, y), inits=12, seconds=180, advice=False, optimizer="gd", progress=False)
     assert d.lasting is not None
     assert d.lasting.majority == pytest.approx(0.75, abs=0.02)
 
@@ -216,7 +216,7 @@ def test_an_optimizer_of_another_model_is_the_one_that_is_looked_at() -> None:
     d = fg.diagnose(
         model,
         (X, y),
-        seconds=30,
+        seconds=180,
         loss=nn.CrossEntropyLoss(),
         optimizer=optimizer,
         advice=False,
