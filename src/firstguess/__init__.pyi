@@ -40,10 +40,10 @@ from firstguess.diagnosis.explain_guess import explain_guess as explain_guess
 from firstguess.diagnosis.result import Diagnosis as Diagnosis
 from firstguess.diagnosis.training_comparison import TrainingComparison as TrainingComparison
 from firstguess.ensemble.gradient_statistics import Gradients as Gradients
-from firstguess.ensemble.logits import Logits as Logits
+from firstguess.ensemble.measurement import Logits as Logits
 from firstguess.ensemble.measurement import Measurement as Measurement
 from firstguess.ensemble.predict_training import predict_training as predict_training
-from firstguess.ensemble.trained import TrainedMembers as TrainedMembers
+from firstguess.ensemble.training_loop import TrainedMembers as TrainedMembers
 from firstguess.modules.match_prior import Matched as Matched
 from firstguess.modules.match_prior import match_prior as match_prior
 from firstguess.modules.measure import measure as measure

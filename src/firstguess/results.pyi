@@ -5,9 +5,9 @@ from firstguess.diagnosis.explain_guess import Explanation as Explanation
 from firstguess.diagnosis.result import Diagnosis as Diagnosis
 from firstguess.diagnosis.training_comparison import TrainingComparison as TrainingComparison
 from firstguess.ensemble.gradient_statistics import Gradients as Gradients
-from firstguess.ensemble.logits import Logits as Logits
+from firstguess.ensemble.measurement import Logits as Logits
 from firstguess.ensemble.measurement import Measurement as Measurement
-from firstguess.ensemble.trained import TrainedMembers as TrainedMembers
+from firstguess.ensemble.training_loop import TrainedMembers as TrainedMembers
 from firstguess.modules.match_prior import Matched as Matched
 from firstguess.modules.read.result import Structure as Structure
 from firstguess.modules.repair import Repaired as Repaired

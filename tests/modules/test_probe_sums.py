@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 from firstguess.data import collect
 from firstguess.modules.engine import ModuleEngine
-from firstguess.modules.hooks.accumulators import BatchSums, Blocks, LayerMoments, doubles, masked_sums
+from firstguess.modules.hooks.accumulators import BatchSums, Blocks, doubles, masked_sums
 
 
 def definition(x: torch.Tensor) -> np.ndarray:
@@ -25,6 +27,16 @@ def drawn(points: int, nodes: int, center: float, spread: float, dtype=torch.flo
     return (x + spread * torch.randn(points, nodes, generator=g, dtype=torch.float64)).to(dtype)
 
 
+def stats(parts: Iterable[torch.Tensor]) -> np.ndarray:
+    """Statistics of all rows, summed part by part."""
+    blocks, found = Blocks(), None
+    for part in parts:
+        sums = blocks(part)
+        assert sums is not None
+        found = sums if found is None else found.merged(sums)
+    return found.stats()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(
     ("center", "spread"), [(0, 1), (1, 1), (1.5, 1), (2, 1), (10, 1), (1e3, 1), (1, 1e-5), (1e-30, 1e-25), (1e25, 1e20)]
@@ -35,30 +47,20 @@ def test_any_center_and_spread(center: float, spread: float, dtype: torch.dtype,
     """Whatever γ = (center/spread)² is, statistics of the numbers as they are (rounded ones) come out to 1e-5."""
     x = drawn(300, nodes, center, spread, dtype)
     x[:, :7] = x[0, :7]
-    layer, blocks = LayerMoments(), Blocks()
-    for part in x.split(300 // parts):
-        sums = blocks(part)
-        assert sums is not None
-        assert layer.add(sums)
     want = definition(x)
-    got = layer.stats()
+    got = stats(x.split(300 // parts))
     np.testing.assert_allclose(got[1:], want[1:], rtol=1e-5)
     assert abs(got[0] - want[0]) < 1e-6 * (abs(center) + abs(spread))
 
 
 def test_many_rows_in_blocks() -> None:
     x = drawn(20_000, 30, 1.0, 1.0)
-    layer = LayerMoments()
-    layer.add(Blocks()(x))
-    np.testing.assert_allclose(layer.stats(), definition(x), rtol=1e-5)
+    np.testing.assert_allclose(stats([x]), definition(x), rtol=1e-5)
 
 
 def test_constant_in_each_batch_is_not_constant() -> None:
     x = torch.tensor([[1.0, 5.0]] * 4 + [[2.0, 5.0]] * 4)
-    layer = LayerMoments()
-    for part in x.split(4):
-        layer.add(Blocks()(part))
-    assert layer.stats()[3] == 0.5
+    assert stats(x.split(4))[3] == 0.5
 
 
 def test_not_finite() -> None:
@@ -73,14 +75,13 @@ def test_masks_leave_nodes_different_counts() -> None:
     keep = torch.ones(20, 4, dtype=torch.bool)
     keep[5:, 2] = False
     keep[10:, 3] = False
-    layer = LayerMoments()
-    for rows in (slice(0, 8), slice(8, 20)):
-        layer.add(BatchSums.shifted(*doubles(*masked_sums(x[rows], keep[rows]))))
+    parts = (doubles(*masked_sums(x[rows], keep[rows])) for rows in (slice(0, 8), slice(8, 20)))
+    one, other = (BatchSums.shifted(*part) for part in parts)
     m = torch.stack([x[keep[:, t], t].double().mean(0) for t in range(4)])
     v = torch.stack([x[keep[:, t], t].double().var(0) for t in range(4)])
     n = keep.sum(0)[:, None]
     want = [m.mean(), m.var(unbiased=False) - (v / n).mean(), v.mean(), 0]
-    np.testing.assert_allclose(layer.stats(), want, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(one.merged(other).stats(), want, rtol=1e-5, atol=1e-7)
 
 
 class Images(nn.Module):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
+from threading import Event
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -47,6 +48,35 @@ def in_threads(job: Callable[[int], None], count: int, *, small: bool = False) -
         with ThreadPoolExecutor(workers) as pool:
             for _ in pool.map(one, range(count)):
                 pass
+
+
+def run_all(
+    jobs: Sequence[Callable[[], object]],
+    stop: Event,
+    meanwhile: Callable[[], object] = lambda: None,
+    every: float | None = None,
+) -> None:
+    """Run each job in a thread, and `meanwhile` every so many seconds here. After an error, or Ctrl-C, `stop` is set:
+    jobs that ask for it end, all are waited for, and the error is raised."""
+
+    def guarded(job: Callable[[], object]) -> None:
+        try:
+            job()
+        except BaseException:
+            stop.set()
+            raise
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        running = {pool.submit(guarded, job) for job in jobs}
+        try:
+            while running:
+                done, running = wait(running, every, FIRST_COMPLETED)
+                for one in done:
+                    one.result()
+                meanwhile()
+        except BaseException:
+            stop.set()
+            raise
 
 
 def tiles(rows: slice, cols: slice, size: int) -> list[tuple[slice, slice]]:

@@ -458,7 +458,13 @@ def ag_news(
     The vocabulary is its own: the `words` ids of the words that come most often in this split, `words=0` for bytes.
     Texts are title and description; how they become `length` tokens says `sequences`.
     """
-    path = _found(data_dir, split)
+    hint = f"make a folder {_FOLDERS[0]} with {split}.csv, and give its parent as data_dir= or {DATA_DIR_VARIABLE}"
+    root = data_root(data_dir, "AG News", hint)
+    looked = [root / folder / f"{split}.csv" for folder in _FOLDERS]
+    path = next((path for path in looked if path.is_file()), None)
+    if path is None:
+        where = ", ".join(str(path) for path in looked)
+        raise InvalidInput(f"AG News ({split}.csv)", got="no such file", where=where, hint=hint)
     labels, texts = list[int](), list[str]()
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.reader(file):
@@ -481,14 +487,3 @@ def ag_news(
     )
     found = found if classes is None else found.select(classes)
     return found if points is None else found.subset(points, seed)
-
-
-def _found(data_dir: PathLike | None, split: str) -> Path:
-    hint = f"make a folder {_FOLDERS[0]} with {split}.csv, and give its parent as data_dir= or {DATA_DIR_VARIABLE}"
-    root = data_root(data_dir, "AG News", hint)
-    looked = [root / folder / f"{split}.csv" for folder in _FOLDERS]
-    for path in looked:
-        if path.is_file():
-            return path
-    expected = f"AG News ({split}.csv)"
-    raise InvalidInput(expected, got="no such file", where=", ".join(str(path) for path in looked), hint=hint)

@@ -304,13 +304,8 @@ def _key(keys: list[str], asked: str | None, usual: tuple[str, ...], path: Path,
 
 
 def _normal(n: int, d: int, seed: int) -> Any:
+    """Refuse what would not fit in memory twice: as the data, and as what a network is fed with."""
     whole_number(seed, "seed", 0, "a seed that is not negative")
-    _check_memory(n, d)
-    return np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32)
-
-
-def _check_memory(n: int, d: int) -> None:
-    """Refuse what would not fit twice: as the data, and as what a network is fed with."""
     needs, free = 2 * 4.0 * n * d, math.inf
     with contextlib.suppress(AttributeError, OSError, ValueError):  # not every system tells
         free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -318,6 +313,7 @@ def _check_memory(n: int, d: int) -> None:
         expected = f"data that fit in memory ({in_bytes(free)})"
         hint = f"n={max(1, int(0.5 * free / (8.0 * d)))}"
         raise InvalidInput(expected, got=f"{n} points of {d} numbers: {in_bytes(needs)}", where="blob", hint=hint)
+    return np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32)
 
 
 def _seed_text(seed: int) -> str:

@@ -16,7 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.text import spaced
 from firstguess.data.dataset import Data, pick, whole_number
 from firstguess.data.items import ACCEPTED, Batch, as_batch, check_finite, first_number, is_array
-from firstguess.data.sources import INPUT_KEYS, LABEL_KEYS
+from firstguess.data.sources import INPUT_KEYS, LABEL_KEYS, load
 
 if TYPE_CHECKING:
     import torch
@@ -93,8 +93,6 @@ def extent(obj: object) -> tuple[int | None, bool]:
 def _whole(obj: object) -> Batch | None:
     """`obj` as one large batch, or None if it is a stream."""
     if isinstance(obj, os.PathLike):
-        from firstguess.data.sources import load
-
         obj = load(os.fspath(cast("os.PathLike[str]", obj)))
     if isinstance(obj, Data):
         return as_batch(obj.x if obj.y is None else (obj.x, obj.y), where=obj.name)

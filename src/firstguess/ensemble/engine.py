@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from firstguess.base import checks
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import in_bytes
-from firstguess.base.threads import cores, torch_threads
+from firstguess.base.threads import cores, run_all, torch_threads
 from firstguess.ensemble import member_statistics
 from firstguess.ensemble.member_module import check_data, moments_of, resolve
 from firstguess.ensemble.member_statistics import Finding, Members, Probe, ProbedLayer
@@ -201,12 +202,19 @@ class DescriptionEngine:
         found = self._members(start, inits)
         firsts = iter(range(0, inits, group))
         done: set[int] = set()
+        stop = threading.Event()
 
         def work(worker: Worker | TokenWorker) -> None:
-            while not failures and (first := _next(firsts, self._lock)) is not None:
-                last = min(first + group, inits)
-                worker.run(seeds[first:last], found.part(first, last))
-                done.add(first)
+            torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
+            with torch.inference_mode():
+                while not stop.is_set():
+                    with self._lock:
+                        first = next(firsts, inits)
+                    if first == inits:
+                        return
+                    last = min(first + group, inits)
+                    worker.run(seeds[first:last], found.part(first, last))
+                    done.add(first)
 
         def finished(count: int) -> Members:
             """Return the first ones: those that come before a group that was cut."""
@@ -214,7 +222,6 @@ class DescriptionEngine:
             bad = ~(np.isfinite(part.fractions).all(1) & np.isfinite(part.stats).all((1, 2)))
             return replace(part, findings=self._nonfinite(start, np.flatnonzero(bad), count)) if bad.any() else part
 
-        failures: list[BaseException] = []
         with self._lock:
             missing = min(self._program.threads, -(-inits // group)) - len(self._workers)
             self._workers += [self._worker() for _ in range(missing)]
@@ -224,7 +231,7 @@ class DescriptionEngine:
                 if len(workers) == 1:
                     work(workers[0])
                 else:
-                    _in_threads(work, workers, failures)
+                    run_all([partial(work, worker) for worker in workers], stop)
         except KeyboardInterrupt:
             whole = next((first for first in range(0, inits, group) if first not in done), inits)
             if not whole:
@@ -314,40 +321,11 @@ def _as_tensor(data: NDArray[np.float32]) -> torch.Tensor:
         return torch.from_numpy(data)
 
 
-def _next(items: Iterator[int], lock: threading.Lock) -> int | None:
-    with lock:
-        return next(items, None)
-
-
 @contextmanager
 def one_torch_thread() -> Generator[None]:
     """One thread inside torch, in inference mode; the setting that was there comes back, whatever happens."""
     with _threads_lock, torch_threads(1), torch.inference_mode():
         yield
-
-
-def _in_threads(work: Any, workers: Sequence[Worker | TokenWorker], failures: list[BaseException]) -> None:
-    def guarded(worker: Worker | TokenWorker) -> None:
-        torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
-        try:
-            with torch.inference_mode():
-                work(worker)
-        except BaseException as error:  # handed to the caller below
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(w,), daemon=True) for w in workers]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except BaseException as error:  # Ctrl-C: let the groups under way finish, start no more
-        failures.append(error)
-        for thread in threads:
-            thread.join()
-        raise
-    if failures:
-        raise failures[0]
 
 
 def _all(places: Iterable[Place]) -> Iterator[Place]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def resolve(
         given = inputs()
         return None if given is None else given.signal()
 
-    places = _Fold(width, points, batch).through(network.layers, found, _Signals(network.layers, start))
+    places = tuple(_placed(network.layers, found, _Signals(network.layers, start), width, (points, batch)))
     last = places[-1]
     if last.layer.each_token:
         check_vocabulary(network.layers, network.classes)
@@ -130,36 +131,27 @@ class _Signals:
             return None
 
 
-@dataclass(frozen=True)
-class _Fold:
-    """What all places have in common."""
-
-    width: int
-    points: int | None
-    batch: int | None
-
-    def through(
-        self, layers: Sequence[Layer], found: Sequence[Shape], signals: _Signals, *, prefix: str = ""
-    ) -> tuple[Place, ...]:
-        """Places of these layers, whose shapes are known."""
-        return tuple(
-            self._place(index, layer, found, signals, f"{prefix}layer {index + 1} ({text(layer)})")
-            for index, layer in enumerate(layers)
-        )
-
-    def _place(self, index: int, layer: Layer, found: Sequence[Shape], signals: _Signals, where: str) -> Place:
-        before, after = found[index : index + 2]
+def _placed(
+    layers: Sequence[Layer],
+    found: Sequence[Shape],
+    signals: _Signals,
+    width: int,
+    of_data: tuple[int | None, int | None],
+    prefix: str = "",
+) -> Iterator[Place]:
+    """Places of these layers, whose shapes are known; `of_data`: how many points there are, and in a batch."""
+    for index, (layer, before, after) in enumerate(zip(layers, found, found[1:], strict=False)):
+        where = f"{prefix}layer {index + 1} ({text(layer)})"
         try:
-            inside = layer.inside(before, self.width)
+            inside = layer.inside(before, width)
         except FirstguessError as error:
             raise error.at(where) from None
+        start = partial(signals.before, index)
         paths = tuple(
-            self.through(path, sizes, _Signals(path, lambda: signals.before(index)), prefix=f"{where}, {name} ")
+            tuple(_placed(path, sizes, _Signals(path, start), width, of_data, f"{where}, {name} "))
             for path, sizes, name in zip(layer.paths, inside, layer.brackets, strict=True)
         )
-        return Place(
-            layer, text(layer), where, before, after, lambda: signals.covered(index), self.points, self.batch, paths
-        )
+        yield Place(layer, text(layer), where, before, after, partial(signals.covered, index), *of_data, paths)
 
 
 def check_data(x: NDArray[Any]) -> NDArray[np.float32]:

@@ -190,10 +190,12 @@ class Interrupted(KeyboardInterrupt):
 class Engine(Protocol):
     """Runs members of an ensemble. Member i depends on (seed, i) only."""
 
-    layers: tuple[ProbedLayer, ...]
     classes: int
     points: int
     notes: tuple[str, ...]  # what was done to save work, e.g. an exact reduction
+
+    @property
+    def layers(self) -> tuple[ProbedLayer, ...]: ...
 
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1; after Ctrl-C, raise `Interrupted` with those that are done, if any."""

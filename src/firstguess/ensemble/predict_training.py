@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -127,18 +127,14 @@ def _derivatives(module: nn.Linear | nn.Conv2d, h: Tensor, delta: Tensor, units:
     """(points, weights): of one logit by these weights."""
     if isinstance(module, nn.Linear):
         return nn.functional.pad(h, (0, 1), value=1.0)[:, places] * delta[:, units]
-    return torch.cat(list(_over_positions(module, h, delta, units, places)))
-
-
-def _over_positions(module: nn.Conv2d, h: Tensor, delta: Tensor, units: Tensor, places: Tensor) -> Iterator[Tensor]:
-    positions = delta[0, 0].numel()
-    step = max(1, int(_CHUNK / (len(units) * positions)))
+    conv: Any = module
+    found: list[Tensor] = []
+    step = max(1, int(_CHUNK / (len(units) * delta[0, 0].numel())))
     for i in range(0, len(h), step):
-        padding: Any = module.padding
-        sizes: Any = module.kernel_size
-        patches = nn.functional.unfold(h[i : i + step], sizes, padding=padding, stride=cast("Any", module.stride))
+        patches = nn.functional.unfold(h[i : i + step], conv.kernel_size, padding=conv.padding, stride=conv.stride)
         patches = nn.functional.pad(patches, (0, 0, 0, 1), value=1.0)
-        yield torch.einsum("asp,asp->as", patches[:, places], delta[i : i + step].flatten(2)[:, units])
+        found.append(torch.einsum("asp,asp->as", patches[:, places], delta[i : i + step].flatten(2)[:, units]))
+    return torch.cat(found)
 
 
 _INITS = 10

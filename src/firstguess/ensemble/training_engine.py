@@ -19,8 +19,16 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores, torch_threads
 from firstguess.ensemble.member_module import check_data, drawn, moments_of, resolve
 from firstguess.ensemble.seeds import member_seeds, orders
-from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_loop import Observe, Plan, Values, follow, member_store, plan, room_for
+from firstguess.ensemble.training_loop import (
+    Observe,
+    Plan,
+    TrainedMembers,
+    Values,
+    follow,
+    member_store,
+    plan,
+    room_for,
+)
 from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
@@ -69,7 +77,10 @@ def train_description(
         empty = np.zeros(0)
         arrays = {"x": x, "y": labels, "held x": empty if held_x is None else held_x}
         arrays |= {"held y": empty if held is None else held[1], "rates": how.rates, "looks": how.looks}
-        arrays["functions"] = _own_functions(network)
+        # Values of activations that a user wrote: their names do not say what they are.
+        phis = [getattr(layer, "phi", None) for layer in every(network.layers)]
+        own = [phi(np.linspace(-4.0, 4.0, 801)) for phi in phis if phi is not None and phi.source is not None]
+        arrays["functions"] = np.array(own)
         kept = member_store(store, settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays)
     origin = how.provenance(float(how.rates[0]), network=str(network), width=width)
     with torch_threads():  # which trainers set
@@ -104,13 +115,6 @@ def _check_points(network: Network, how: Plan, n: int, held: bool) -> None:
             expected = "held-out points in a network without norms over batches of their own size"
             hint = "batchnorm without batch=: held-out points then get the training points' statistics"
             raise NotCovered(expected, got=text(layer), where="test", hint=hint)
-
-
-def _own_functions(network: Network) -> NDArray[np.float64]:
-    """Values of activations that a user wrote: their names do not say what they are."""
-    grid = np.linspace(-4.0, 4.0, 801)
-    own = [getattr(layer, "phi", None) for layer in every(network.layers)]
-    return np.array([phi(grid) for phi in own if phi is not None and phi.source is not None])
 
 
 def _free_memory() -> float:
@@ -196,7 +200,8 @@ class DescriptionTrainer:
         models = [self._member(member) for member in members]
         stack = None if self._alone else StackedLayers(models)
         trained = [p for p in (models[0].parameters() if stack is None else stack.parameters) if p.requires_grad]
-        optimizer = _optimizer(plan, trained)
+        kind: Any = torch.optim.Adam if plan.optimizer == "adam" else torch.optim.SGD
+        optimizer: torch.optim.Optimizer = kind(trained, lr=1.0, weight_decay=plan.decay, fused=True)
         places = {int(step): index for index, step in enumerate(looks)}
         alive = set(range(len(members)))
         rows = [orders(plan.seed, member, n, plan.batch) for member in members]
@@ -211,8 +216,11 @@ class DescriptionTrainer:
             with torch.enable_grad():
                 logits = models[0](x) if stack is None else stack.logits(x, shared=plan.batch is None)
                 self._loss(logits, self._labels[picked].flatten(), picked.shape[1]).backward()
-            if step == 0:
-                _all_reached(trained)
+            # A function that runs in NumPy lets no gradient through: what comes before it would silently not learn.
+            if step == 0 and (missed := sum(p.grad is None for p in trained)):
+                got = f"gradients that do not reach {missed} of {len(trained)} parameters"
+                hint = "fg.register_activation('mine', fn, derivative=slope)"
+                raise NotCovered("activations whose derivative is known", got=got, where="train", hint=hint)
             if step in places:
                 norms = gradient_norms(trained, len(members))
                 for i in tuple(alive):
@@ -283,20 +291,6 @@ class StackedLayers:
         if isinstance(module, nn.GroupNorm):
             return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
         return module(x)  # unit by unit, or over the last axis
-
-
-def _optimizer(plan: Plan, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-    kind: Any = torch.optim.Adam if plan.optimizer == "adam" else torch.optim.SGD
-    return kind(parameters, lr=1.0, weight_decay=plan.decay, fused=True)
-
-
-def _all_reached(parameters: Sequence[nn.Parameter]) -> None:
-    """A function that runs in NumPy lets no gradient through, and what comes before it would silently not learn."""
-    missed = sum(p.grad is None for p in parameters)
-    if missed:
-        got = f"gradients that do not reach {missed} of {len(parameters)} parameters"
-        hint = "fg.register_activation('mine', fn, derivative=slope)"
-        raise NotCovered("activations whose derivative is known", got=got, where="train", hint=hint)
 
 
 def gradient_norms(parameters: Iterable[nn.Parameter], members: int = 1) -> list[float]:

@@ -23,9 +23,8 @@ from firstguess.base.gaussian import Array
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules import flow as flows
-from firstguess.modules.autograd_graph import DATA
 from firstguess.modules.call_model import leaves, replaced
-from firstguess.modules.flow import Flow, FlowStep, StepAverages
+from firstguess.modules.flow import DATA, Flow, FlowStep, StepAverages
 from firstguess.modules.guard import every_module_called
 from firstguess.modules.hooks.session import OUTPUT, Hooks, same_memory
 from firstguess.modules.members.initializers import CONVOLUTIONS

@@ -365,7 +365,14 @@ class Labelled:
 def labelled(what: object, data: Any, where: str, forward: Forward | None = None) -> Labelled:
     """All points of `data` (arrays, loaders, Datasets, dicts, a name), called as `what` takes them."""
     found = collect(load(data) if isinstance(data, str) else data, batch_size=_ALL)
-    batch = _joined(fed(what, found, forward), where)
+    batches = fed(what, found, forward)
+    if len({signature(batch) for batch in batches}) > 1:
+        got, hint = "batches of different shapes", "padding to one length for all batches"
+        raise InvalidInput("points of one shape", got=got, where=where, hint=hint)
+    first = batches[0]
+    if len(batches) > 1 and first.aside and first.call is not None:
+        raise InvalidInput("tensors only, for forward= on several batches", got=", ".join(first.aside), where=where)
+    batch = joined(batches)
     labels = batch.labels
     if labels is None:
         raise InvalidInput("labelled points", got="points without labels", where=where, hint=f"{where}=(x, y)")
@@ -386,14 +393,3 @@ def whole_labels(labels: torch.Tensor, where: str) -> torch.Tensor:
     if labels.is_floating_point() and not torch.equal(whole.to(labels.dtype), flat):
         raise InvalidInput("labels 0, 1, …", got="numbers that are not whole", where=where)
     return whole
-
-
-def _joined(batches: Sequence[Batch], where: str) -> Batch:
-    """Batches of a loader as one."""
-    first = batches[0]
-    if len({signature(batch) for batch in batches}) > 1:
-        got, hint = "batches of different shapes", "padding to one length for all batches"
-        raise InvalidInput("points of one shape", got=got, where=where, hint=hint)
-    if len(batches) > 1 and first.aside and first.call is not None:
-        raise InvalidInput("tensors only, for forward= on several batches", got=", ".join(first.aside), where=where)
-    return joined(batches)

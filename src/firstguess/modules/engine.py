@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Unpack, get_args
 
 import numpy as np
@@ -139,13 +139,13 @@ class ModuleEngine:
         self._state_bytes = 0
         self._whole = False  # the model takes whole batches only
         self._bytes = 0  # of the largest output of a layer, for one sample
-        self.layers, self._specs = self._discover(node, probe)
+        self.layers = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
         self._kept = member_statistics.members_with_logits(self.points, self.classes)  # members whose logits are
         self._split_large_batches()
         self._padded = any(mask_of(batch) is not None for batch in self._batches)
         ways: list[Way] = ["loop"]
-        self._body = self._frozen_body() if strategy != "vmap" else None
+        self._body = frozen_body(self._source, self._memory / 2) if strategy != "vmap" else None
         self._body_checked = False
         images = any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values())
         if self._body is None and self._convolves and images:
@@ -159,7 +159,7 @@ class ModuleEngine:
 
     # Finding out what there is
 
-    def _discover(self, node: Node, probe: Probe) -> tuple[tuple[ProbedLayer, ...], tuple[Spec, ...]]:
+    def _discover(self, node: Node, probe: Probe) -> tuple[Spec, ...]:
         """Forwards over two and three samples: which axis grows tells samples from tokens and channels."""
         groups = {signature(batch): batch for batch in reversed(self._batches)}
         self._ragged = len(groups) > 1
@@ -184,8 +184,8 @@ class ModuleEngine:
                             raw, _ = self._forward(model, few, copies=True)
                         tokens[key] = raw.numel() // (few.size * self._nodes)
         self.points = self._count_points()
-        found = [p for p in finder.specs("channel" if self._ragged else node) if p[0].name != finder.result]
         result = finder.result
+        found = [spec for spec in finder.specs("channel" if self._ragged else node) if spec.name != result]
         self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
         labels = [b.labels for b in self._batches if b.labels is not None and b.labels.is_floating_point()]
         if self._nodes == 1 and not self._ending and any(bool((y != y.round()).any()) for y in labels):
@@ -195,20 +195,20 @@ class ModuleEngine:
             message = "one output between 0 and 1 is a probability: decided at ½; γ is that of its logit, ln p/(1 − p)"
             self._note(FindingKind.PROBABILITIES, message)
         elif self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
-            head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
-            result, found = found[head][0].name, found[:head]
+            head = max(i for i, spec in enumerate(found) if spec.weights)
+            result, found = found[head].name, found[:head]
             message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
             self._note(FindingKind.PROBABILITIES, message, result)
         if probe != "all":
-            found = [pair for pair in found if pair[1].weights and probe == "weights"]
+            found = [spec for spec in found if spec.weights and probe == "weights"]
         found.append(finder.output_spec(result, self._nodes))
-        self._ignored = [name for name in finder.order if name not in {spec.name for spec, _ in found}]
+        self._ignored = [name for name in finder.order if name not in {spec.name for spec in found}]
         for sizes in finder.shapes.values():
             self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))
         if self._ragged:
             message = "batches have points of different shapes: a node is a channel, and positions are points"
             self._note(FindingKind.NODE, message)
-        return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
+        return tuple(found)
 
     def _count_points(self) -> int:
         total = 0
@@ -290,10 +290,8 @@ class ModuleEngine:
 
     # Running members
 
-    @contextmanager
-    def _member(self, member: int) -> Generator[nn.Module]:
-        with self._source.member(int(member_seeds(self._seed, member, member + 1)[0])) as model:
-            yield model
+    def _member(self, member: int) -> AbstractContextManager[nn.Module]:
+        return self._source.member(int(member_seeds(self._seed, member, member + 1)[0]))
 
     def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
@@ -312,12 +310,7 @@ class ModuleEngine:
 
     def _recorder(self) -> LayerRecorder:
         known: dict[str, Any] = {"padded": self._padded, "order": self._order, "keep": self._kept > 0}
-        return LayerRecorder(self._specs, self._node, self._ignored, **known)
-
-    def _frozen_body(self) -> FrozenBody | None:
-        """Parts of a model that all members share: run once."""
-        model, held = self._source.shared_copy, self._source.held
-        return None if model is None or not held else frozen_body(model, held, self._memory / 2)
+        return LayerRecorder(self.layers, self._node, self._ignored, **known)
 
     def _with_body(self, member: int, recorder: LayerRecorder) -> Tally:
         """One member on the body's outputs; the second one in full too, which has to give the same numbers."""
@@ -368,7 +361,8 @@ class ModuleEngine:
         first, points = self._batches[:done], self.points
         self._batches = first if self._whole else fewer(self._batches, sum(b.size for b in first), first[0].size)
         self.points = self._count_points()
-        self._body = None if self._body is None else self._frozen_body()  # which knows the first batches only
+        if self._body is not None:  # which knows the first batches only
+            self._body = frozen_body(self._source, self._memory / 2)
         message = f"{self.points} of {points} points, for two initializations within {self._seconds:g} s"
         self._note(FindingKind.TIME_IS_UP, message)
         return True

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,13 +20,160 @@ from torch import nn
 from firstguess.base.gaussian import Array
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.autograd_graph import DATA, StepPlan, discover
-from firstguess.modules.call_model import joined, leaves, part, signature
-from firstguess.modules.guard import restored
+from firstguess.modules.call_model import joined, leaves, part, replaced, signature
+from firstguess.modules.guard import differentiable, restored
 from firstguess.modules.hooks.session import OUTPUT, Hooks, same_memory
-from firstguess.modules.members.initializers import Init, Redrawn
-from firstguess.modules.members.sources import Mode, Source, source_of
-from firstguess.modules.outputs import LogitCaller, Pick, contrasts
+from firstguess.modules.members.initializers import is_lookup
+from firstguess.modules.members.sources import Source, source_of
+from firstguess.modules.outputs import LogitCaller, Pick, contrasts, floats
+
+# Which step of a model feeds which: one forward with gradients on, followed back through autograd's graph.
+
+DATA = "(data)"
+CODE = "code"
+
+_TRIVIAL = (
+    "view", "unsafeview", "reshape", "permute", "transpose", "t", "clone", "unsqueeze", "squeeze", "alias", "tocopy",
+    "expand", "accumulategrad",
+)  # fmt: skip
+_LONGEST_WALK = 400  # nodes of autograd's graph between two modules
+
+
+@dataclass
+class StepPlan:
+    """What the first forward shows: the steps, and where each takes its input from."""
+
+    order: list[str] = field(default_factory=list)
+    kinds: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    gaps: dict[str, str] = field(default_factory=dict)  # module call -> the code step that feeds it
+    parents: set[str] = field(default_factory=set)  # calls with other steps inside
+    readers: dict[str, list[str]] = field(default_factory=dict)
+
+
+class _StepTracer:
+    """Follows one forward with gradients on: which step each module's input comes from."""
+
+    def __init__(self, plan: StepPlan, inputs: dict[Any, torch.Tensor]) -> None:
+        self.plan = plan
+        self.largest = 1  # numbers of a sample, of the largest tensor
+        self._nodes: dict[Any, str] = {}
+        self._objects: dict[int, tuple[torch.Tensor, int, str]] = {}
+        self._stack: list[str] = []
+        self._latest = DATA
+        for tensor in inputs.values():
+            self._objects[id(tensor)] = (tensor, tensor._version, DATA)
+            if tensor.is_floating_point():
+                with torch.enable_grad():  # a model may turn gradients off in its own forward
+                    node = cast("Any", tensor.view_as(tensor).grad_fn).next_functions[0][0]
+                self._nodes[node] = DATA
+
+    def enter(self, name: str, module: nn.Module, tensor: torch.Tensor | None) -> None:
+        plan = self.plan
+        plan.parents.update(self._stack)
+        self._stack.append(name)
+        plan.order.append(name)
+        plan.kinds[name] = type(module).__name__
+        if is_lookup(module) or tensor is None:
+            plan.sources[name] = (DATA,)
+            return
+        plan.sources[name] = self._origin(tensor, name)
+
+    def leave(self, name: str, tensor: torch.Tensor | None, output: Any) -> None:
+        self._stack.pop()
+        if tensor is None:
+            return
+        for other in floats([output]):  # a recurrence's last state, attention's weights: the module made them too
+            self._know(other, name)
+        self._know(tensor, name)
+        self._latest = name
+
+    def output(self, logits: torch.Tensor) -> None:
+        origin = self._origin(logits, OUTPUT)
+        if OUTPUT in self.plan.gaps:
+            self.plan.sources[OUTPUT] = origin
+
+    def _know(self, tensor: torch.Tensor, name: str) -> None:
+        self._objects[id(tensor)] = (tensor, tensor._version, name)
+        if tensor.grad_fn is not None:
+            self._nodes[tensor.grad_fn] = name
+        self.largest = max(self.largest, tensor.numel())
+
+    def _origin(self, tensor: torch.Tensor, reader: str) -> tuple[str, ...]:
+        plan = self.plan
+        known = self._objects.get(id(tensor))
+        if known is not None and known[0] is tensor and known[1] == tensor._version:
+            plan.readers.setdefault(known[2], []).append(reader)
+            return (known[2],)
+        ops, found = self._walk(tensor)
+        for name in found:
+            plan.readers.setdefault(name, []).append(CODE if ops else reader)
+        if not ops and len(found) == 1:  # seen from another side: a view
+            self._know(tensor, found[0])
+            return tuple(found)
+        gap = f"code before {reader}"
+        plan.gaps[reader] = gap
+        plan.order.insert(max(len(plan.order) - (reader != OUTPUT), 0), gap)
+        shown = " > ".join(reversed(ops[:4])) or "plain code"
+        plan.kinds[gap] = f"{CODE}: {shown}" + (", …" if len(ops) > 4 else "")
+        plan.sources[gap] = tuple(found) or (self._latest,)
+        self._know(tensor, gap)
+        plan.readers.setdefault(gap, []).append(reader)
+        return (gap,)
+
+    def _walk(self, tensor: torch.Tensor) -> tuple[list[str], list[str]]:
+        """Operations and steps that a tensor comes from, nearest first."""
+        start: Any = tensor.grad_fn
+        if start is None:
+            return [], []  # detached, or made without gradients
+        ops: list[str] = []
+        found: list[str] = []
+        seen: set[Any] = set()
+        queue: list[Any] = [start]
+        while queue and len(seen) < _LONGEST_WALK:
+            node = queue.pop(0)
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if node in self._nodes:
+                name = self._nodes[node]
+                if name not in found:
+                    found.append(name)
+                continue
+            operation = node.name().split("::")[-1].split("Backward")[0].lower().strip("_")  # AddmmBackward0 -> addmm
+            word = operation + _position(node)
+            if word not in _TRIVIAL and word not in ops:
+                ops.append(word)
+            queue += [parent for parent, _ in node.next_functions]
+        return ops, found
+
+
+def _position(node: Any) -> str:
+    """Which position of (samples, positions, units) is taken, where it is the first or the last."""
+    if getattr(node, "_saved_dim", None) != 1 or len(getattr(node, "_saved_self_sym_sizes", ())) != 3:
+        return ""
+    index, count = getattr(node, "_saved_index", None), node._saved_self_sym_sizes[1]
+    return " first" if index == 0 else " last" if index in (count - 1, 2**64 - 1) else ""
+
+
+def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPlan, int]:
+    plan = StepPlan()
+    given = {
+        key: leaf.detach().clone().requires_grad_() if leaf.is_floating_point() else leaf
+        for key, leaf in leaves(batch.inputs).items()
+    }
+    inputs = replace(batch, inputs=replaced(batch.inputs, given))
+    tracer = _StepTracer(plan, given)
+    hooks = Hooks(model, enter=tracer.enter, leave=tracer.leave)
+    with differentiable(model), hooks, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a user's code about gradients, which nobody asked for here
+        result = call.raw(model, inputs, copies=False)
+        if plan.order:
+            tracer.output(result)
+    return plan, tracer.largest // batch.size
+
+
+# What c is before and after every step.
 
 _MOST_POINTS = 509
 MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points
@@ -74,13 +222,12 @@ def trace_flow(
     inits: int = 20,
     seed: int = 0,
     seconds: float = math.inf,
-    init: Init = None,
     logits: Pick = None,
-    mode: Mode = "train",
-    redraw: Redrawn = None,
-    scale: float = 1.0,
+    **of_source: Any,
 ) -> Flow:
     """Measure c before and after each step of `inits` initializations, on one batch of the data.
+
+    `of_source`: what else `source_of` takes.
 
     >>> from firstguess.data import blob, collect
     >>> model = nn.Sequential(nn.Linear(50, 400, bias=False), nn.ReLU(), nn.Linear(400, 10, bias=False))
@@ -89,7 +236,7 @@ def trace_flow(
     '1'
     """
     call = LogitCaller(logits)
-    members = source_of(what, batches, init=init, mode=mode, redraw=redraw, scale=scale, logits=logits)
+    members = source_of(what, batches, logits=logits, **of_source)
     started = time.perf_counter()
     plan: StepPlan | None = None
     rows: list[dict[str, Array]] = []

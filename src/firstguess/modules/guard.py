@@ -135,15 +135,15 @@ class StateOfCalls:
     """What calls leave in a model besides its weights: buffers, tensors as attributes; not in modules of `apart`."""
 
     def __init__(self, model: nn.Module, apart: tuple[type[nn.Module], ...]) -> None:
-        parts = [part for part in model.modules() if not isinstance(part, apart)]
-        found: list[tuple[dict[str, Any], str, Any]] = [
-            (place, name, value)
-            for part in parts
-            for place in (vars(part)["_buffers"], vars(part))
-            for name, value in place.items()
-            if (value is None or isinstance(value, torch.Tensor)) and name not in _OF_EVERY_MODULE
-        ]
-        self._kept = [(*one, (one[2].clone(), one[2]._version) if _may_change(one[2]) else None) for one in found]
+        self._kept: list[tuple[dict[str, Any], str, Any, tuple[torch.Tensor, int] | None]] = []
+        for part in model.modules():
+            for place in () if isinstance(part, apart) else (vars(part)["_buffers"], vars(part)):
+                for name, value in place.items():
+                    tensor = isinstance(value, torch.Tensor)
+                    if name in _OF_EVERY_MODULE or not (tensor or value is None):
+                        continue
+                    may_change = tensor and not value.is_inference() and not value.requires_grad
+                    self._kept.append((place, name, value, (value.clone(), value._version) if may_change else None))
 
     def put_back(self) -> None:
         """Make the next call the first one again."""
@@ -155,10 +155,6 @@ class StateOfCalls:
 
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
-
-
-def _may_change(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_inference() and not value.requires_grad
 
 
 def _content(value: Any) -> Any:

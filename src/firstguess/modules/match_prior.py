@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -110,9 +111,8 @@ def match_prior(
     whole = load(data) if isinstance(data, str) else list(data) if isinstance(data, Iterator) else data
     taken = collect(whole, count(points, 2, "number of points", "match_prior(points)", "points=512"), seed=seed)
     batches = fed(model, taken, forward)
-    if not force:
-        repair.refuse_trained(model, "match_prior", lambda: repair.has_fresh_head(model, batches, logits, run, seed))
-    fixed = model if in_place else repair.needed_copy(model, "match_prior")
+    fresh_head = partial(repair.has_fresh_head, model, batches, logits, run, seed)
+    fixed = repair.to_change(model, "match_prior", in_place=in_place, force=force, allowed=fresh_head)
     keys = set(fixed.state_dict())
     before = repair.logits_of(fixed, batches, pick=logits, mode=run)
     by_labels = isinstance(prior, str)

@@ -171,7 +171,10 @@ def measure(
         options: `ModelOptions`: init, logits, forward, mode, redraw, probe, moments, dtype, device and others.
     """
     started = time.perf_counter()
-    most = _inits(inits, precision)
+    checks.within(precision, "a precision between 0 and 1", "measure(precision)", "0.01", high=1, optional=True)
+    most = 100 if precision is None else _MOST
+    if inits is not None:
+        most = checks.count(inits, 1, "number of initializations", "measure(inits)", "inits=100")
     seed = checks.count(seed, 0, "seed", "measure(seed)", "seed=0")
     width = checks.count(width, 1, "width", "measure(width)", "width=1000")
     if (moments := options.get("moments")) not in (None, 2, 4):
@@ -361,13 +364,6 @@ def _half_width(parts: Sequence[Members], engine: Engine, seed: int) -> float:
     guesses = EmpiricalGuesses(fractions, engine.points, seed)
     low, high = guesses.interval("std" if engine.classes == 2 else "expected_max")
     return (high - low) / 2
-
-
-def _inits(inits: int | None, precision: float | None) -> int:
-    checks.within(precision, "a precision between 0 and 1", "measure(precision)", "0.01", high=1, optional=True)
-    if inits is None:
-        return 100 if precision is None else _MOST
-    return checks.count(inits, 1, "number of initializations", "measure(inits)", "inits=100")
 
 
 def versions() -> dict[str, Any]:

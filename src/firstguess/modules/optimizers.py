@@ -211,10 +211,6 @@ class Objective:
     """
 
     def __init__(self, train: Labelled, held: Labelled | None, loss: Loss, pick: Pick) -> None:
-        if isinstance(loss, str) and loss not in ("cross-entropy", "squared"):
-            expected = "a loss 'cross-entropy', 'squared', or a function of logits and labels"
-            hint = "loss=torch.nn.CrossEntropyLoss(label_smoothing=0.1)"
-            raise InvalidInput(expected, got=loss, where="loss", hint=hint)
         self.train, self.held, self.loss_of = train, held, loss
         self.most = train.n
         self._call = LogitCaller(pick)

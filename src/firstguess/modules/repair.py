@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -20,10 +21,10 @@ from firstguess.base.files import write
 from firstguess.base.record import Record, Shown
 from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
-from firstguess.ensemble.logits import Logits
+from firstguess.ensemble.measurement import Logits
 from firstguess.modules.call_model import Caller, Forward, fed, first_forward
 from firstguess.modules.guard import own_copy, unwrapped
-from firstguess.modules.hooks.accumulators import LayerMoments
+from firstguess.modules.hooks.accumulators import Blocks, logit_sums
 from firstguess.modules.hooks.session import Hooks
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
 from firstguess.modules.members.sources import REPAIR, Mode, repair_of, source_of, unwrapped_in_mode
@@ -79,7 +80,8 @@ class LogitRows:
 
     def gamma(self) -> float:
         """γ of this one network, center and spread free of the bias of finite data: theory.md (38)."""
-        found = LayerMoments.of_logits(self.rows).gamma()
+        sums = logit_sums(self.rows, Blocks())
+        found = math.nan if sums is None else sums.gamma()
         if not math.isfinite(found):
             got = "the same ones for all of them, as a head of zeros gives"
             hint = "fg.explain_guess(model, data) says why"
@@ -247,9 +249,8 @@ def repair(
     whole = load(data) if isinstance(data, str) else data
     points = count(points, 2, "number of points", "repair(points)", "points=512")
     batches = fed(model, collect(whole, points, seed=seed), forward)
-    if not force:
-        refuse_trained(model, "repair", lambda: how == "head" and has_fresh_head(model, batches, logits, mode, seed))
-    fixed = model if in_place else needed_copy(model, "repair")
+    fine = partial(has_fresh_head, model, batches, logits, mode, seed) if how == "head" else lambda: False
+    fixed = to_change(model, "repair", in_place=in_place, force=force, allowed=fine)
     biases = {key: value.clone() for key, value in fixed.state_dict().items() if key.endswith("bias")}
     before, after, part, moved, notes = _moved(fixed, batches, logits, how=how, gamma=gamma, mode=mode)
     if moved:
@@ -375,20 +376,17 @@ def check_instance(model: object, where: str) -> None:
         raise InvalidInput("a model, an instance of nn.Module", got=got, where=f"{where}(model)", hint=hint)
 
 
-def needed_copy(model: nn.Module, where: str) -> nn.Module:
-    """A copy to change, or one clear error."""
-    found = own_copy(unwrapped(model))
-    if found is None:
-        raise InvalidInput("a model that can be copied", got=type(model).__name__, where=where, hint="in_place=True")
-    return found
-
-
-def refuse_trained(model: nn.Module, where: str, allowed: Callable[[], bool]) -> None:
-    """Raise where a weight looks trained: its bias is then no accident of the draw; unless this is `allowed`."""
-    for name, value in unwrapped(model).named_parameters():
+def to_change(model: nn.Module, where: str, *, in_place: bool, force: bool, allowed: Callable[[], bool]) -> nn.Module:
+    """The model or a copy of it. A weight that looks trained is refused, as its bias is then no accident of the draw;
+    unless that is `allowed`, or by `force`."""
+    for name, value in unwrapped(model).named_parameters() if not force else ():
         if score(value) > TRAINED and not allowed():
             hint = "force=True if you mean it"
             raise InvalidInput("an untrained model", got=f"{name} looks trained", where=where, hint=hint)
+    found = model if in_place else own_copy(unwrapped(model))
+    if found is None:
+        raise InvalidInput("a model that can be copied", got=type(model).__name__, where=where, hint="in_place=True")
+    return found
 
 
 def save_weights(model: nn.Module, path: str | Path) -> Path:

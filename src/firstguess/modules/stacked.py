@@ -325,9 +325,10 @@ class FrozenBody:
         self._calls.clear()
 
 
-def frozen_body(model: nn.Module, held: frozenset[str], memory: float) -> FrozenBody | None:
-    """None where no part of the model is kept as a whole."""
-    parts = dict(_largest(model, "", held))
+def frozen_body(source: Source, memory: float) -> FrozenBody | None:
+    """What all members share, to be run once; None where no part of a model is kept as a whole."""
+    model = source.shared_copy
+    parts = {} if model is None or not source.held else dict(_largest(model, "", source.held))
     return FrozenBody(parts, memory) if parts else None
 
 

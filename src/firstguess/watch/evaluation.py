@@ -25,7 +25,7 @@ from firstguess.data.dataset import whole_number
 from firstguess.data.streams import IsolatedRandomness
 from firstguess.modules.call_model import mask_of
 from firstguess.modules.guard import hooked
-from firstguess.modules.hooks.accumulators import Blocks, LayerMoments, logit_sums
+from firstguess.modules.hooks.accumulators import BatchSums, Blocks, logit_sums
 from firstguess.modules.hooks.session import examined, look
 from firstguess.modules.members.sources import Mode, unwrapped_in_mode
 from firstguess.modules.outputs import EPS, LogitCaller, Pick, by_class, classes_of
@@ -222,7 +222,8 @@ class _Sums:
         self.right = np.zeros(classes, np.int64)
         self.loss = 0.0
         self.labelled = self.points = self.lost = self.tied = 0
-        self.moments, self.blocks = LayerMoments(), Blocks()
+        self.sums: BatchSums | None = None
+        self.blocks = Blocks()
         self.ties = ties
 
     def add(self, rows: torch.Tensor, labels: torch.Tensor | None) -> None:
@@ -234,7 +235,7 @@ class _Sums:
         guess = self._guesses(rows)
         self.counts += torch.bincount(guess, minlength=len(self.counts)).cpu().numpy()
         if (sums := logit_sums(rows, self.blocks)) is not None:
-            self.moments.add(sums)
+            self.sums = sums if self.sums is None else self.sums.merged(sums)
         if labels is None:
             return
         known = labels >= 0
@@ -259,7 +260,7 @@ class _Sums:
         broken = self.lost > 0
         shares = np.full(len(self.counts), math.nan) if broken else self.counts / self.points
         loss = self.loss / self.labelled if labelled and self.labelled and not broken else math.nan
-        gamma = math.nan if broken else self.moments.gamma()
+        gamma = math.nan if broken or self.sums is None else self.sums.gamma()
         right = self.right if labelled else None
         return Look(step, shares, right, loss, gamma, self.lost, self.tied)
 

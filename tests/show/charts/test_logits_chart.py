@@ -10,7 +10,7 @@ from charts import rows, svg_text
 
 import firstguess as fg
 from firstguess.data import blob
-from firstguess.ensemble.logits import Logits
+from firstguess.ensemble.measurement import Logits
 from firstguess.show.charts import logits_chart, logits_film, save
 from firstguess.show.charts.logits import FAVOURED, OTHER, RIVAL, View
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from firstguess.diagnosis.remedies import base
 from firstguess.diagnosis.remedies.base import Case, MeasuredChange, Variant
-from firstguess.ensemble.logits import Logits
+from firstguess.ensemble.measurement import Logits
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.repair import logits_of, needed
 from firstguess.theory.data_bias import data_bias

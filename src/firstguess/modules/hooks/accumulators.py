@@ -101,6 +101,49 @@ class BatchSums:
         mean = first / np.maximum(count, 1.0)
         return cls(ref + mean, np.maximum(second - first * mean, 0.0), ref, second == 0.0, count)
 
+    def merged(self, new: BatchSums) -> BatchSums | None:
+        """Those of both batches, by Chan, Golub & LeVeque's update; None where there are other numbers of units."""
+        if len(self.mean) != len(new.mean):
+            return None
+        total = self.count + new.count
+        part = new.count / np.maximum(total, 1.0)
+        rest = new.mean - self.mean
+        moved = np.square(rest) * (self.count * part)
+        constant = self.constant & new.constant & (self.ref == new.ref)
+        # Where a mask left no points, the other batch alone tells.
+        constant |= (np.equal(new.count, 0) & self.constant) | (np.equal(self.count, 0) & new.constant)
+        ref = np.where(np.equal(self.count, 0), new.ref, self.ref)
+        if self.square.ndim and new.square.ndim:
+            square = self.square + new.square + moved
+        else:
+            square = np.array(self.square.sum() + new.square.sum() + moved.sum())
+        return BatchSums(self.mean + rest * part, square, ref, constant, total)
+
+    def stats(self) -> Array:
+        """MEAN, BETWEEN, SPREAD, DEAD of `Members`; NaN where no unit has points."""
+        row = np.full(4, np.nan)
+        mean, square, constant, count = self.mean, self.square, self.constant, self.count
+        if not isinstance(count, float):  # then squares are by unit as well
+            enough = count > 1
+            mean, square, constant, count = mean[enough], square[enough], constant[enough], np.asarray(count)[enough]
+            if not len(mean):
+                return row
+            variance = square / (count - 1)
+            row[SPREAD], of_mean = variance.mean(), (variance / count).mean()
+        else:
+            row[SPREAD] = square.sum() / len(mean) / (count - 1) if count > 1 else np.nan
+            of_mean = row[SPREAD] / count
+        row[MEAN] = mean.mean()
+        row[BETWEEN] = mean.var() - of_mean
+        row[DEAD] = constant.mean()
+        return row
+
+    def gamma(self) -> float:
+        """center/spread of this one network (theory.md (2), (38)), both free of the bias of finite data."""
+        row = self.stats()
+        center, spread = row[MEAN] ** 2 + row[BETWEEN], row[SPREAD]
+        return float(center / spread if spread > 0 else math.inf if center > 0 else math.nan)
+
 
 def doubles(*tensors: torch.Tensor) -> list[Array]:
     """NumPy arrays of float64, which do not share memory with a layer's output."""
@@ -236,74 +279,6 @@ def _one_value(x: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
     return (columns == columns[0]).all(0)
 
 
-class LayerMoments:
-    """One layer of one member, over the batches so far."""
-
-    def __init__(self) -> None:
-        self.sums: BatchSums | None = None
-
-    def add(self, new: BatchSums) -> bool:
-        """Chan, Golub & LeVeque's update of a mean and a sum of squares by those of another batch.
-
-        False if that one has another number of units.
-        """
-        old = self.sums
-        if old is None:
-            self.sums = new
-            return True
-        if len(old.mean) != len(new.mean):
-            return False
-        total = old.count + new.count
-        part = new.count / np.maximum(total, 1.0)
-        rest = new.mean - old.mean
-        moved = np.square(rest) * (old.count * part)
-        constant = old.constant & new.constant & (old.ref == new.ref)
-        # Where a mask left no points, the other batch alone tells.
-        constant |= (np.equal(new.count, 0) & old.constant) | (np.equal(old.count, 0) & new.constant)
-        ref = np.where(np.equal(old.count, 0), new.ref, old.ref)
-        if old.square.ndim and new.square.ndim:
-            square = old.square + new.square + moved
-        else:
-            square = np.array(old.square.sum() + new.square.sum() + moved.sum())
-        self.sums = BatchSums(old.mean + rest * part, square, ref, constant, total)
-        return True
-
-    @classmethod
-    def of_logits(cls, rows: torch.Tensor) -> LayerMoments:
-        """Moments of what arg-max sees in logits (points, classes) or (points,)."""
-        found = cls()
-        if (sums := logit_sums(rows, Blocks())) is not None:
-            found.add(sums)
-        return found
-
-    def gamma(self) -> float:
-        """center/spread of this one network (theory.md (2), (38)), both free of the bias of finite data."""
-        row = self.stats()
-        center, spread = row[MEAN] ** 2 + row[BETWEEN], row[SPREAD]
-        return float(center / spread if spread > 0 else math.inf if center > 0 else math.nan)
-
-    def stats(self) -> Array:
-        """MEAN, BETWEEN, SPREAD, DEAD of members.py; NaN if the layer was not called."""
-        row = np.full(4, np.nan)
-        if self.sums is None:
-            return row
-        mean, square, constant, count = self.sums.mean, self.sums.square, self.sums.constant, self.sums.count
-        if not isinstance(count, float):  # then squares are by unit as well
-            enough = count > 1
-            mean, square, constant, count = mean[enough], square[enough], constant[enough], np.asarray(count)[enough]
-            if not len(mean):
-                return row
-            variance = square / (count - 1)
-            row[SPREAD], of_mean = variance.mean(), (variance / count).mean()
-        else:
-            row[SPREAD] = square.sum() / len(mean) / (count - 1) if count > 1 else np.nan
-            of_mean = row[SPREAD] / count
-        row[MEAN] = mean.mean()
-        row[BETWEEN] = mean.var() - of_mean
-        row[DEAD] = constant.mean()
-        return row
-
-
 def masked_sums(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """(ref, Σ, Σ², count) of (samples, tokens, …): a unit is token × channel, its points the samples that `keep` it."""
     wide = x.reshape(*x.shape[:2], -1)
@@ -354,7 +329,7 @@ class LayerRecorder:
         self.start()
 
     def start(self) -> None:
-        self.layers = {name: LayerMoments() for name in self.specs}
+        self.layers: dict[str, BatchSums | None] = dict.fromkeys(self.specs)
         shaped = [n for n, s in self.specs.items() if self.order == 4 and (s.weights or n == self.output)]
         self._shapes: dict[str, Array | None] = dict.fromkeys(shaped)
         self.nonfinite = ""  # the first layer, in the order of calls, with a NaN or Inf
@@ -410,8 +385,13 @@ class LayerRecorder:
         if sums is None:
             self.nonfinite = self.nonfinite or name
             self._broken.add(name)
-        elif name not in self._broken and not self.layers[name].add(sums):
-            self.surprises.add(name)
+        elif name not in self._broken:
+            known = self.layers[name]
+            merged = sums if known is None else known.merged(sums)
+            if merged is None:
+                self.surprises.add(name)
+            else:
+                self.layers[name] = merged
 
     def powers(self, spec: Spec, x: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor | None:
         """Central sums of a layer's output; None where they are not requested."""
@@ -447,9 +427,9 @@ class LayerRecorder:
         return self._blocks(matrix(x, spec.channel, self.node, order), by_unit=self._by_node)
 
     def stats(self) -> Array:
-        """(layers, 4)"""
-        nothing = LayerMoments()
-        return np.array([(nothing if n in self._broken else layer).stats() for n, layer in self.layers.items()])
+        """(layers, 4); NaN of layers that were not called, or had a value that is not finite."""
+        found = {name: sums for name, sums in self.layers.items() if sums is not None and name not in self._broken}
+        return np.array([found[name].stats() if name in found else np.full(4, np.nan) for name in self.layers])
 
     def shapes(self) -> Array:
         """(layers, 4) as in `ensemble/higher_moments.py`, or nothing where they were not requested."""
@@ -465,4 +445,4 @@ class LayerRecorder:
     @property
     def missed(self) -> list[str]:
         """Layers that this member did not call."""
-        return [n for n, layer in self.layers.items() if layer.sums is None and n not in self._broken]
+        return [name for name, sums in self.layers.items() if sums is None and name not in self._broken]

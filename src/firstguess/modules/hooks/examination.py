@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -22,7 +23,7 @@ from firstguess.modules.guard import hooked
 from firstguess.modules.hooks.session import SURE, Snapshot, fresh_norms, look
 from firstguess.modules.members.initializers import is_lookup, is_weighted
 from firstguess.modules.members.weight_statistics import scaled_size
-from firstguess.modules.outputs import Pick, by_class, contrasts
+from firstguess.modules.outputs import Pick, by_class, contrasts, is_float
 from firstguess.modules.read.dispatch import DROPOUTS
 
 # What a model computes while it runs, operation by operation: soft-maxes, ReLUs, logarithms, masks, dropout.
@@ -197,36 +198,27 @@ class _Calls(TorchFunctionMode):
 def watched(model: nn.Module) -> Generator[Operations]:
     """Watch the operations of `model`; those outside its forward are not."""
     ops = Operations()
-    handles: list[Any] = []
-    for name, module in model.named_modules():
-        leaf = not any(True for _ in module.children())
-        handles.append(module.register_forward_pre_hook(_enter(ops, name), with_kwargs=True))
-        handles.append(module.register_forward_hook(_leave(ops, name, leaf=leaf), always_call=True))
-    with hooked(handles), _Dispatch(ops), _Calls(ops):
-        yield ops
 
-
-def _enter(ops: Operations, name: str) -> Callable[..., None]:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ops.path.append((name, module))
         if ops.entry is None and (is_weighted(module) or isinstance(module, nn.RNNBase | nn.MultiheadAttention)):
             first = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
             if first is not None and first.is_floating_point():
                 ops.entry = first.detach()
 
-    return hook
-
-
-def _leave(ops: Operations, name: str, *, leaf: bool) -> Callable[..., None]:
-    def hook(module: nn.Module, _: Any, output: Any) -> None:
+    def leave(name: str, module: nn.Module, _: Any, output: Any) -> None:
         if ops.path and ops.path[-1][1] is module:
             ops.path.pop()
-        if not leaf or not isinstance(output, torch.Tensor) or not output.is_floating_point():
-            return
-        if output.ndim > 1 and output.shape[0] == ops.size > 1:
+        leaf = not any(True for _ in module.children())
+        if leaf and is_float(output) and output.ndim > 1 and output.shape[0] == ops.size > 1:
             ops.alike.append((name, are_alike(output)))
 
-    return hook
+    handles: list[Any] = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(partial(enter, name), with_kwargs=True))
+        handles.append(module.register_forward_hook(partial(leave, name), always_call=True))
+    with hooked(handles), _Dispatch(ops), _Calls(ops):
+        yield ops
 
 
 def are_alike(rows: torch.Tensor) -> bool:

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
@@ -48,13 +48,10 @@ _CHANNELS_LAST = (nn.Linear, nn.LayerNorm, nn.MultiheadAttention, nn.RNNBase)
 
 
 @dataclass(frozen=True)
-class Spec:
-    """How a layer's output is read: which axis runs over the samples, how many rows of it belong to one, and which of
-    the others (samples first) is the channel."""
+class Spec(ProbedLayer):
+    """A layer and how its output is read: which axis runs over the samples, how many rows of it belong to one, and
+    which of the others (samples first) is the channel."""
 
-    name: str
-    kind: str
-    weights: bool
     axis: int
     rows: int
     channel: int
@@ -250,29 +247,28 @@ class Finder:
             self.kinds[OUTPUT] = ("Output", False, -1)
             self.shapes.setdefault(OUTPUT, {})[self.size] = tuple(logits.shape)
 
-    def specs(self, node: Node) -> Iterator[tuple[Spec, ProbedLayer]]:
+    def specs(self, node: Node) -> Iterator[Spec]:
         """The layers that say something about the samples, in the order of their first calls."""
         for name in self.order:
             kind, weights, channel = self.kinds[name]
             found = _samples_axis(self.shapes[name])
             if found is None or self.skipped.get(name, False):
                 continue
-            spec = Spec(name, kind, weights, *found, channel)
+            spec = Spec(name, kind, 0, weights, *found, channel)
             size, shape = next(iter(self.shapes[name].items()))
             x = cast("torch.Tensor", spec.samples_first(torch.empty(shape, device="meta"), size))
             if x.numel():
-                nodes = 1 if x.ndim == 1 else x.shape[channel] if node == "channel" else x[0].numel()
-                yield spec, ProbedLayer(name, kind, nodes, weights)
+                yield replace(spec, nodes=1 if x.ndim == 1 else x.shape[channel] if node == "channel" else x[0].numel())
 
     @property
     def head(self) -> torch.Tensor | None:
         """What the latest layer with weights returned, if its last axis is its channels."""
         return self.last if self._weighted and self.kinds[self._weighted][2] == -1 else None
 
-    def output_spec(self, name: str, nodes: int) -> tuple[Spec, ProbedLayer]:
+    def output_spec(self, name: str, nodes: int) -> Spec:
         """The layer `name`, read as logits: points first, classes last."""
         kind, weights, _ = self.kinds[name]
-        return Spec(name, kind, weights, 0, 1, -1), ProbedLayer(name, kind, nodes, weights)
+        return Spec(name, kind, nodes, weights, 0, 1, -1)
 
 
 def same_memory(x: torch.Tensor, other: torch.Tensor) -> bool:

@@ -333,13 +333,6 @@ class RedrawnPart:
     head: Callable[[], Collection[str]] = tuple[str, ...]  # the parameters that make the logits
 
 
-def part_of(model: nn.Module, redraw: Redrawn, head: Callable[[], Collection[str]], *, look: bool) -> RedrawnPart:
-    """What `redraw` says of `model`; `look`: without it, keep what looks trained."""
-    if redraw is None or (isinstance(redraw, str) and redraw == ALL):
-        return RedrawnPart(None, look and redraw is None, head)
-    return RedrawnPart(frozenset(chosen(model, redraw, head)), False, head)
-
-
 def chosen(model: nn.Module, redraw: Redrawn, head: Callable[[], Collection[str]] = tuple[str, ...]) -> set[str]:
     """Names of the parameters that `redraw` means: a pattern for names of parameters or modules, a module, several.
 
@@ -377,80 +370,33 @@ def _nothing(model: nn.Module, got: str) -> set[str]:
     raise InvalidInput(expected, got=got, where="redraw", hint=f"one of {there}")
 
 
-@dataclass(frozen=True)
-class Division:
-    """Which parameters keep the values that they have, and what is not certain."""
-
-    kept: frozenset[str]
-    fresh: frozenset[str]
-    unsure: frozenset[str] = field(default_factory=frozenset[str])
-
-
-def divide(
-    names: Collection[str],
-    trained: Mapping[str, float],
-    strange: Collection[str],
-    fixed: Collection[str],
-    unmoved: Collection[str],
-    entries: Mapping[str, int],
-    head: Collection[str],
-    enough: int,
-    mostly: bool,
-) -> Division:
-    """Layer by layer, of a model with weights that look `trained`.
-
-    `strange` are parameters whose values their initializers do not give, `fixed` those whose initializer is a constant,
-    `unmoved` those that training would have moved (zero biases, orthogonal weights). From `enough` entries on, values
-    as their initializer draws them are no accident. `mostly`: most weights look trained; else those that do may be a
-    table that was loaded or set by a formula (sinusoids, Gabor filters), and say nothing of the other layers.
-    """
-    layers: dict[str, set[str]] = {}
-    for name in names:
-        layers.setdefault(layer_of(name), set()).add(name)
-    kept, fresh, unsure = set[str](), set[str](), set[str]()
-    for mine in layers.values():
-        last = not mine.isdisjoint(head)
-        drawn = mine.difference(fixed)
-        if not mine.isdisjoint(trained) or not drawn:
-            kept |= mine
-        elif not mostly:
-            fresh |= mine
-        elif mine.isdisjoint(strange):
-            sure = sum(entries[name] for name in drawn) >= enough
-            (fresh if sure or last else kept).update(mine)
-            unsure |= set() if sure else mine
-        else:
-            # A head that its owner drew in another way still has a bias that training would have moved.
-            (fresh if last and not mine.isdisjoint(unmoved) else kept).update(mine)
-            unsure |= mine if last else set()
-    return Division(frozenset(kept), frozenset(fresh), frozenset(unsure))
-
-
 def layer_of(name: str) -> str:
     """The module whose weight, bias or parametrization a parameter is."""
     return name.split(_MADE)[0] if _MADE in name else name.rpartition(".")[0]
 
 
-def trained_findings(model: nn.Module, found: Division, largest: float) -> list[Finding]:
+def trained_findings(
+    model: nn.Module, kept: Collection[str], fresh: Collection[str], unsure: set[str], largest: float
+) -> list[Finding]:
     """What is kept because it looks trained, what is re-initialized, and how sure that is."""
-    kept = brief(model, found.kept)
+    what = brief(model, kept)
     why = f"singular values up to {largest:.0f} standard deviations beyond those of any draw (chance below 1e-6), or "
     why += "not as its initializers give it"
     nothing = (
         f"every weight looks trained ({why}): these are the guesses of exactly these weights, one model without "
         'an interval. redraw="head" draws its last layer, redraw="all" every weight'
     )
-    unsure = f" ({brief(model, found.unsure)}: uncertain)" if found.unsure else ""
+    doubt = f" ({brief(model, unsure)}: uncertain)" if unsure else ""
     message = (
-        f"looks trained and was kept; {brief(model, found.fresh)} looks fresh and was re-initialized{unsure}. Wrong? "
+        f"looks trained and was kept; {brief(model, fresh)} looks fresh and was re-initialized{doubt}. Wrong? "
         'Pass redraw=names, "head" or "all"'
     )
-    evidence = f"{len(found.kept)} parameters were kept: {why}"
-    findings = [Finding(FindingKind.TRAINED, message, kept, evidence)]
-    if not found.fresh:
-        findings = [Finding(FindingKind.NOTHING_FRESH, nothing, kept)]
-    for which, word in ((found.fresh, "re-initialized"), (found.kept, "kept")):
-        if doubtful := found.unsure & which:
+    evidence = f"{len(kept)} parameters were kept: {why}"
+    findings = [Finding(FindingKind.TRAINED, message, what, evidence)]
+    if not fresh:
+        findings = [Finding(FindingKind.NOTHING_FRESH, nothing, what)]
+    for which, word in ((fresh, "re-initialized"), (kept, "kept")):
+        if doubtful := unsure.intersection(which):
             why = "it may be otherwise: too few values to tell, or not as its initializer draws them; redraw= decides"
             findings.append(Finding(FindingKind.MAYBE_TRAINED, f"{word}, but {why}", brief(model, doubtful)))
     return findings

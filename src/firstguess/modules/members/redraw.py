@@ -224,19 +224,41 @@ class Redraw:
         laws: dict[str, InitializerStatistics],
         kept: dict[str, torch.Tensor],
     ) -> list[Finding]:
-        """Hold what looks trained and what goes with it. `others` are not as their initializers draw them, `far` have
-        entries that these cannot give."""
+        """Hold what looks trained and, layer by layer, what goes with it. `others` are not as their initializers draw
+        them, `far` have entries that these cannot give.
+
+        From 160 entries on, values as their initializer draws them are no accident. Where most weights do not look
+        trained, those that do may be a table that was loaded or set by a formula (sinusoids, Gabor filters), and say
+        nothing of the other layers.
+        """
         _assign(self.model, kept)
         fixed = {name for name, law in laws.items() if law.fixed}
         strange = far | {one.name for one in others if not one.certain}
-        unmoved = (fixed - strange) | {one.name for one in others if one.certain}
+        unmoved = (fixed - strange) | {one.name for one in others if one.certain}  # training would have moved them
         mostly = 2 * len(looks) >= sum(not law.fixed and has_power(kept[name]) for name, law in laws.items())
-        entries = {name: value.numel() for name, value in kept.items()}
-        found = initializers.divide(laws, looks, strange, fixed, unmoved, entries, self._part.head(), SHAPED, mostly)
-        self.held = found.kept
+        head = self._part.head()
+        layers: dict[str, set[str]] = {}
+        for name in laws:
+            layers.setdefault(initializers.layer_of(name), set()).add(name)
+        held, fresh, unsure = set[str](), set[str](), set[str]()
+        for mine in layers.values():
+            last, drawn = not mine.isdisjoint(head), mine - fixed
+            if not mine.isdisjoint(looks) or not drawn:
+                held |= mine
+            elif not mostly:
+                fresh |= mine
+            elif mine.isdisjoint(strange):
+                sure = sum(kept[name].numel() for name in drawn) >= SHAPED
+                (fresh if sure or last else held).update(mine)
+                unsure |= set() if sure else mine
+            else:
+                # A head that its owner drew in another way still has a bias that training would have moved.
+                (fresh if last and not mine.isdisjoint(unmoved) else held).update(mine)
+                unsure |= mine if last else set()
+        self.held = frozenset(held)
         self._chosen = {name: call for name, call in self._chosen.items() if name not in self.held}
         self._hold(kept)
-        return initializers.trained_findings(self.model, found, max(looks.values()))
+        return initializers.trained_findings(self.model, held, fresh, unsure, max(looks.values()))
 
     def _writer(
         self, own: ObservedWeights, last: InitializerStatistics, others: list[Initializer], alpha: float

@@ -119,11 +119,15 @@ class Instance:
         return self._redraw.held
 
     def _options(self, model: nn.Module, init: Init, redraw: Redrawn) -> dict[str, Any]:
-        asked = model if isinstance(redraw, str) else self._model  # a module is one of the model that was given
-        found = initializers.part_of(
-            asked, redraw, lambda: self._head(model, sure=redraw is not None), look=init is None
-        )
-        return {"part": found, "scale": self._setup.scale}
+        def head() -> set[str]:
+            return self._head(model, sure=redraw is not None)
+
+        names = None
+        if redraw is not None and not (isinstance(redraw, str) and redraw == initializers.ALL):
+            whose = model if isinstance(redraw, str) else self._model  # a module is one of the model that was given
+            names = frozenset(initializers.chosen(whose, redraw, head))
+        part = initializers.RedrawnPart(names, init is None and redraw is None, head)
+        return {"part": part, "scale": self._setup.scale}
 
     def _head(self, model: nn.Module, *, sure: bool) -> set[str]:
         """The parameters that make the logits; `sure`: or an error."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from firstguess.modules.read.token_parts import Builder, Matrix, ModelTensor, Piece, Stop, residual
 from firstguess.network.activations.registry import activation
-from firstguess.network.layers import Activate, Embed, FirstToken, Positions
+from firstguess.network.layers import Activate, FirstToken, Positions
 
 # torch's own: nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerEncoder.
 
@@ -285,9 +285,7 @@ def _language(builder: Builder) -> tuple[list[Piece], int | None]:
     matrix = builder.matrix("lm_head")
     if matrix.bias is not None:
         raise Stop(head, builder.kind(head), "a language-model head with biases", pieces)
-    first = pieces[0]
-    assert isinstance(first.layer, Embed)
-    pieces[0] = builder.changed(first, vocabulary=matrix.units)
+    pieces[0] = builder.changed(pieces[0], vocabulary=matrix.units)
     model: Any = builder.model
     given, out = model.get_input_embeddings(), model.get_output_embeddings()
     tied = out is not None and getattr(out, "weight", None) is given.weight

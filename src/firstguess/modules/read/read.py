@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -209,13 +210,10 @@ def _wholes(model: nn.Module) -> Iterator[str]:
 def _called(model: nn.Module, batch: Batch) -> list[tuple[str, int | None]]:
     seen: list[tuple[str, int | None]] = []
 
-    def noting(path: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def note(_: nn.Module, args: tuple[Any, ...]) -> None:
-            seen.append((path, args[0].ndim if args and isinstance(args[0], torch.Tensor) else None))
+    def note(path: str, _: nn.Module, args: tuple[Any, ...]) -> None:
+        seen.append((path, args[0].ndim if args and isinstance(args[0], torch.Tensor) else None))
 
-        return note
-
-    hooks = [model.get_submodule(path).register_forward_pre_hook(noting(path)) for path in _wholes(model)]
+    hooks = [model.get_submodule(path).register_forward_pre_hook(partial(note, path)) for path in _wholes(model)]
     with hooked(hooks), IsolatedRandomness(0), torch.no_grad(), first_forward(batch):
         Caller()(model, batch, copies=True)
     return seen

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
-from firstguess.ensemble.logits import Logits
-from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.measurement import Logits, Measurement
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Entry, heading, key_above
 
