@@ -59,7 +59,11 @@ class NodeMoments:
         difference = torch.sub(x, self.pivot, out=scratch(x))
         self.sums.append((difference.sum(dim), torch.linalg.vector_norm(difference, dim=dim)))
         if self.order == 4:
-            self.powers.append(_powers(difference, self.sums[-1][1], dim))
+            scale = (self.sums[-1][1] / x.shape[dim] ** 0.5).unsqueeze(dim)
+            unit = difference / scale.clamp_min(torch.finfo(scale.dtype).tiny)
+            square, wide = unit * unit, scale.squeeze(dim).double()
+            third = unit.mul_(square).sum(dim).double() * wide**3
+            self.powers.append((third, square.square_().sum(dim).double() * wide**4))
         self.points += x.shape[dim]
 
     def result(self) -> tuple[Tensor, Tensor]:
@@ -86,14 +90,6 @@ class NodeMoments:
             third - 3 * off * square + 2 * off**3,
             fourth - 4 * off * third + 6 * off.square() * square - 3 * off**4,
         )
-
-
-def _powers(difference: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    scale = (norm / difference.shape[dim] ** 0.5).unsqueeze(dim)
-    unit = difference / scale.clamp_min(torch.finfo(scale.dtype).tiny)
-    square = unit * unit
-    wide = scale.squeeze(dim).double()
-    return unit.mul_(square).sum(dim).double() * wide**3, square.square_().sum(dim).double() * wide**4
 
 
 def statistics(mean: Tensor, variance: Tensor, points: int) -> Tensor:

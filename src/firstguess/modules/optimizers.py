@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn, optim
+from torch.func import vmap
 from torch.nn import functional as F
 
 from firstguess.base.errors import FirstguessError, InvalidInput
@@ -23,6 +24,7 @@ from firstguess.ensemble.training_engine import gradient_norms
 from firstguess.modules.call_model import Labelled
 from firstguess.modules.members.initializers import RUNNING_NORMS
 from firstguess.modules.outputs import LogitCaller, Pick, by_class
+from firstguess.modules.stacked import Functional, places
 
 Optimizer: TypeAlias = "str | type[optim.Optimizer] | Callable[[list[nn.Parameter]], optim.Optimizer]"
 Scheduler: TypeAlias = "Callable[[optim.Optimizer], Any]"
@@ -296,19 +298,8 @@ def looking(model: nn.Module) -> Generator[None]:
                 buffer.copy_(value)
 
 
-# One member in training, and the order of what is done with one or several: look, gradient, step.
-
-
-class MemberTrainer(Protocol):
-    """One or several members in training; lists are over them."""
-
-    def look(self) -> list[tuple[Logits, Logits | None]]: ...
-
-    def gradient(self) -> None: ...
-
-    def norms(self) -> list[float]: ...
-
-    def step(self) -> None: ...
+# One member in training, or several at once (their parameters stacked, one vmapped forward, one optimizer for all), and
+# the order of what is done with them: look, gradient, step. Lists are over members.
 
 
 def run_steps(
@@ -386,3 +377,79 @@ class SingleMember:
             if all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
                 raise
             self._lost = True
+
+
+class StackedMembers:
+    """Members of one model, which has no state that a forward writes and nothing random in it.
+
+    `rows`: the points of each member's mini-batches.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        objective: Objective,
+        recipe: Recipe,
+        rows: Sequence[Iterator[NDArray[np.int64]]],
+    ) -> None:
+        self._model, self._objective, self._rows = models[0], objective, rows
+        self._places = places(self._model)
+        self.parameters: dict[str, nn.Parameter] = {}
+        self._fixed: dict[str, torch.Tensor] = {}
+        named = [dict((*model.named_parameters(), *model.named_buffers())) for model in models]
+        for name, first in named[0].items():
+            tensors = [own[name].detach() for own in named]
+            if isinstance(first, nn.Parameter) and first.requires_grad:
+                self.parameters[name] = nn.Parameter(torch.stack(tensors))
+            elif not all(torch.equal(tensor, tensors[0]) for tensor in tensors[1:]):
+                self._fixed[name] = torch.stack(tensors)
+        own = {name: p for name, p in self._model.named_parameters() if name in self.parameters}
+        found = recipe.stacked(list(own.values()), {id(p): self.parameters[name] for name, p in own.items()})
+        if found is None:
+            raise NotImplementedError("this optimizer is not known to treat every weight by itself")
+        self._stepper = found
+
+    def gradient(self) -> None:
+        """Compute the gradient of the loss on each member's next mini-batch."""
+        self._model.train()
+        points = self._objective.train
+        parts = [next(own) for own in self._rows]
+        if len(parts[0]) == points.n:
+            every = slice(0, points.n)
+            self._stepper.gradient(lambda: self._each(points, every, points.n)[0].sum())
+            return
+        rows = torch.from_numpy(np.stack(parts))
+        self._stepper.gradient(lambda: self._each(points, rows, rows.shape[1])[0].sum())
+
+    def norms(self) -> list[float]:
+        """Norms of the gradients."""
+        return gradient_norms(self.parameters.values(), len(self._rows))
+
+    def step(self) -> None:
+        """Step down the gradients."""
+        self._stepper.step()
+
+    def look(self) -> list[tuple[Logits, Logits | None]]:
+        """Evaluate as `Objective.look` does, member by member."""
+        self._model.eval()
+        train = self._logits(self._objective.train)
+        held = None if self._objective.held is None else self._logits(self._objective.held)
+        return [(one, None if held is None else held[k]) for k, one in enumerate(train)]
+
+    def _logits(self, points: Labelled) -> list[Logits]:
+        with torch.no_grad():
+            found = [self._each(points, rows, rows.stop - rows.start)[1] for rows in self._objective.chunks(points)]
+        return [as_array(own) for own in torch.cat(found, 1)]
+
+    def _each(self, points: Labelled, rows: torch.Tensor | slice, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Every member's loss and logits on its own `rows`, or on those that all share."""
+
+        def one(tensors: dict[str, torch.Tensor], own: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor]:
+            mine = {name: tensors[first] for name, first in self._places if first in tensors}
+            return self._objective.loss(Functional(self._model, mine), *points.rows(own, size))
+
+        axes = (0, None if isinstance(rows, slice) else 0)
+        return vmap(one, axes, randomness="error")({**self.parameters, **self._fixed}, rows)
+
+
+MemberTrainer: TypeAlias = SingleMember | StackedMembers

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.func import vmap
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
@@ -26,17 +25,17 @@ from firstguess.data.items import tensors
 from firstguess.data.streams import IsolatedRandomness, generator_states
 from firstguess.ensemble import training_loop
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
-from firstguess.ensemble.training_engine import gradient_norms, train_description
+from firstguess.ensemble.training_engine import train_description
 from firstguess.ensemble.training_loop import MemberStore, Observe, Plan, Progress, Start, TrainedMembers, follow
 from firstguess.modules import optimizers
 from firstguess.modules.call_model import Labelled, first_forward, labelled, left_aside, part
 from firstguess.modules.guard import differentiable, own_copy, restored
 from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.members.sources import named, source_of
-from firstguess.modules.optimizers import Logits, Loss, MemberTrainer, Objective, Recipe, recipe
+from firstguess.modules.optimizers import Logits, Loss, MemberTrainer, Objective, Recipe, StackedMembers, recipe
 from firstguess.modules.options import WIDTH, ModelOptions, settled
 from firstguess.modules.outputs import Pick, is_probability
-from firstguess.modules.stacked import Functional, Strategy, brief, places
+from firstguess.modules.stacked import Strategy, brief
 from firstguess.network.network import Network
 
 _TAKEN = ("init", "logits", "forward", "redraw", "scale", "device", "strategy", "threads")
@@ -214,81 +213,6 @@ def _as_before(kept: MemberStore, make: Callable[..., ModuleTrainer]) -> ModuleT
 
 # Members of a user's model in training: drawn as `fg.measure` draws them, stepped by any optimizer of torch's.
 #
-# Several members in training at once: their parameters stacked, one vmapped forward, one optimizer for all.
-
-
-class StackedMembers:
-    """Members of one model, which has no state that a forward writes and nothing random in it (`MemberTrainer`).
-
-    `rows`: the points of each member's mini-batches.
-    """
-
-    def __init__(
-        self,
-        models: Sequence[nn.Module],
-        objective: Objective,
-        recipe: Recipe,
-        rows: Sequence[Iterator[NDArray[np.int64]]],
-    ) -> None:
-        self._model, self._objective, self._rows = models[0], objective, rows
-        self._places = places(self._model)
-        self.parameters: dict[str, nn.Parameter] = {}
-        self._fixed: dict[str, torch.Tensor] = {}
-        named = [dict((*model.named_parameters(), *model.named_buffers())) for model in models]
-        for name, first in named[0].items():
-            tensors = [own[name].detach() for own in named]
-            if isinstance(first, nn.Parameter) and first.requires_grad:
-                self.parameters[name] = nn.Parameter(torch.stack(tensors))
-            elif not all(torch.equal(tensor, tensors[0]) for tensor in tensors[1:]):
-                self._fixed[name] = torch.stack(tensors)
-        own = {name: p for name, p in self._model.named_parameters() if name in self.parameters}
-        found = recipe.stacked(list(own.values()), {id(p): self.parameters[name] for name, p in own.items()})
-        if found is None:
-            raise NotImplementedError("this optimizer is not known to treat every weight by itself")
-        self._stepper = found
-
-    def gradient(self) -> None:
-        """Compute the gradient of the loss on each member's next mini-batch."""
-        self._model.train()
-        points = self._objective.train
-        parts = [next(own) for own in self._rows]
-        if len(parts[0]) == points.n:
-            every = slice(0, points.n)
-            self._stepper.gradient(lambda: self._each(points, every, points.n)[0].sum())
-            return
-        rows = torch.from_numpy(np.stack(parts))
-        self._stepper.gradient(lambda: self._each(points, rows, rows.shape[1])[0].sum())
-
-    def norms(self) -> list[float]:
-        """Norms of the gradients."""
-        return gradient_norms(self.parameters.values(), len(self._rows))
-
-    def step(self) -> None:
-        """Step down the gradients."""
-        self._stepper.step()
-
-    def look(self) -> list[tuple[Logits, Logits | None]]:
-        """Evaluate as `Objective.look` does, member by member."""
-        self._model.eval()
-        train = self._logits(self._objective.train)
-        held = None if self._objective.held is None else self._logits(self._objective.held)
-        return [(one, None if held is None else held[k]) for k, one in enumerate(train)]
-
-    def _logits(self, points: Labelled) -> list[Logits]:
-        with torch.no_grad():
-            found = [self._each(points, rows, rows.stop - rows.start)[1] for rows in self._objective.chunks(points)]
-        return [optimizers.as_array(own) for own in torch.cat(found, 1)]
-
-    def _each(self, points: Labelled, rows: torch.Tensor | slice, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Every member's loss and logits on its own `rows`, or on those that all share."""
-
-        def one(tensors: dict[str, torch.Tensor], own: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor]:
-            mine = {name: tensors[first] for name, first in self._places if first in tensors}
-            return self._objective.loss(Functional(self._model, mine), *points.rows(own, size))
-
-        axes = (0, None if isinstance(rows, slice) else 0)
-        return vmap(one, axes, randomness="error")({**self.parameters, **self._fixed}, rows)
-
 
 _GROUP = 16  # members of one vmapped step, at most: more only enlarge what has to stay in cache
 _MEMORY = 1e9  # bytes that a group may take, about

@@ -83,20 +83,26 @@ class Redraw:
             followed = tuple(self._follow(kept, usable))
             buffers = infer.random_buffers(model)
             asked = _touched(call for call in usable if call.given)
-            found = infer.clones({n: value for n, value in kept.items() if n not in asked and n not in self.held})
-            if followed or found or buffers:
+            clones = infer.clones({n: value for n, value in kept.items() if n not in asked and n not in self.held})
+            if followed or clones or buffers:
                 self.draw()
             now = dict(model.named_buffers())
             held = [name for name, value in buffers.items() if torch.equal(now[name], value)]
-            if found:  # but for what every draw gives alike
+            if clones:  # but for what every draw gives alike
                 now = dict(model.named_parameters())
-                self._clones = {name: first for name, first in found.items() if not torch.equal(now[name], now[first])}
+                self._clones = {name: first for name, first in clones.items() if not torch.equal(now[name], now[first])}
                 self.draw()
-            self._set_scale(kept)
+            fresh = _touched(self.calls) - self.held
+            for name in initializers.weights_of(model) if scale != 1.0 else ():
+                self._scaled[name] = None if name in fresh else kept[name] * scale
             _assign(model, {name: kept[name] for name in self.held})  # which studying has drawn
             del self._buffers
-        self.findings = (*self._part_findings(), *self._left_findings(), *followed, *self._clone_findings())
-        self.findings += (*infer.buffer_findings(held), *self.failures)
+        found = [*self._left_findings(), *followed, *self._clone_findings(), *infer.buffer_findings(held)]
+        if self._scaled:
+            found.insert(0, initializers.scale_finding(scale, self._scaled))
+        if part.names is not None and self.held:
+            found.insert(0, initializers.named_finding(model, part.names, self.held))
+        self.findings = (*found, *self.failures)
 
     def draw(self) -> None:
         """Draw every parameter from the global generators, which the caller has made private."""
@@ -135,19 +141,6 @@ class Redraw:
         self._restored = {name: kept[name] for name in self.held & touched}
         fresh = {name.rpartition(".")[0] for name in kept if name not in self.held}
         self._held_buffers = {n: value for n, value in self._buffers.items() if n.rpartition(".")[0] not in fresh}
-
-    def _set_scale(self, kept: dict[str, torch.Tensor]) -> None:
-        if self._scale == 1.0:
-            return
-        drawn = _touched(self.calls) - self.held
-        for name in initializers.weights_of(self.model):
-            self._scaled[name] = None if name in drawn else kept[name] * self._scale
-
-    def _part_findings(self) -> Iterator[Finding]:
-        if self._part.names is not None and self.held:
-            yield initializers.named_finding(self.model, self._part.names, self.held)
-        if self._scaled:
-            yield initializers.scale_finding(self._scale, self._scaled)
 
     def _free_hooked(self) -> None:
         """Weights that a hook makes are no parameters: a parent's initializer may write to them, without effect."""

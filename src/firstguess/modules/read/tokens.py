@@ -18,7 +18,7 @@ from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop
 from firstguess.modules.read.tracing import Traced, path_of
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import IMAGE, Call, ReadResult
-from firstguess.network.layers import FirstToken, Gated, Positions, Residual
+from firstguess.network.layers import FirstToken, Gated, Positions
 from firstguess.network.layers.embed import waves
 
 # What a node of the graph carries, where that is more than vectors or images.
@@ -469,8 +469,8 @@ class TokenWalk:
         if isinstance(one, TokenSignal) and isinstance(other, TokenSignal):
             left, right = (cast(fx.Node, n) for n in node.args[:2])
             carrier = sum_of(self.trail, node, owner(node), left, right)
-            layer = carrier.meaning.layers[0] if carrier.meaning.layers else None
-            if one.form != other.form or not isinstance(layer, Residual) or layer.shortcut:
+            branch, shortcut = (carrier.meaning.layers[0].paths if carrier.meaning.layers else ()) or ((), ())
+            if one.form != other.form or not branch or shortcut:
                 neither = "a sum of two signals of which neither is the input of the other"
                 raise _stop(node, carrier.meaning.why or neither)
             carrier.flow = TokenSignal(one.form)
