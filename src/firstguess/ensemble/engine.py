@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from firstguess.network.layer import Mix
 from firstguess.network.network import Network
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.tensors import Place
-from firstguess.network.walk import needs_tokens
+from firstguess.network.walk import every, needs_tokens
 
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock: some tenths of a second
 _threads_lock = threading.RLock()
@@ -165,7 +165,7 @@ class DescriptionEngine:
         self.notes = () if real is None else (_PADDED,)
         chosen, self.layers = _probed(places, probe, network.classes, padded=real is not None)
         self._data = torch.from_numpy(data.astype(np.int64)) if data.ndim == 2 else _as_tensor(data).to(dtype)
-        masked = real is not None or any(getattr(place.layer, "window", None) for place in _all(places))
+        masked = real is not None or any(getattr(layer, "window", None) for layer in every(network.layers))
         one = (4.0 if dtype == torch.float32 else 8.0) * _HELD * max(_widest(place) for place in places)
         one += _MASK * data.shape[1] ** 2 if masked and data.ndim == 2 else 0.0
         if one > memory:
@@ -316,6 +316,7 @@ def _probed(
 
 
 def _as_tensor(data: NDArray[np.float32]) -> torch.Tensor:
+    """The data itself, which is often read-only: a copy would be in no memory budget."""
     with warnings.catch_warnings():  # torch cannot promise to leave read-only arrays alone; this engine does
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
         return torch.from_numpy(data)
@@ -326,13 +327,6 @@ def one_torch_thread() -> Generator[None]:
     """One thread inside torch, in inference mode; the setting that was there comes back, whatever happens."""
     with _threads_lock, torch_threads(1), torch.inference_mode():
         yield
-
-
-def _all(places: Iterable[Place]) -> Iterator[Place]:
-    for place in places:
-        yield place
-        for path in place.paths:
-            yield from _all(path)
 
 
 def _widest(place: Place) -> int:

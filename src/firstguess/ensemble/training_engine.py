@@ -19,16 +19,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores, torch_threads
 from firstguess.ensemble.member_module import check_data, drawn, moments_of, resolve
 from firstguess.ensemble.seeds import member_seeds, orders
-from firstguess.ensemble.training_loop import (
-    Observe,
-    Plan,
-    TrainedMembers,
-    Values,
-    follow,
-    member_store,
-    plan,
-    room_for,
-)
+from firstguess.ensemble.training_loop import Observe, Plan, TrainedMembers, Values, follow, member_store, plan
 from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
@@ -178,7 +169,11 @@ class DescriptionTrainer:
 
         while group > 1 and threads * need(group) > memory:
             group //= 2
-        return group, room_for(need(group), threads, memory)
+        if need(group) > memory:
+            expected = f"memory for one network in training, {need(group):.2g} bytes"
+            hint = "a smaller batch, a smaller width, or fewer points"
+            raise InvalidInput(expected, got=f"{memory:.2g} bytes that are free", where="train", hint=hint)
+        return group, max(1, min(threads, int(memory // need(group))))
 
     @property
     def bitwise_group(self) -> int:

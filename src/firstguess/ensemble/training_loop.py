@@ -235,15 +235,6 @@ def mean_loss(kind: str) -> MeanLoss:
     return squared if kind == "squared" else cross_entropy
 
 
-def room_for(need: float, threads: int, memory: float) -> int:
-    """How many threads memory has room for, each of which needs `need` bytes."""
-    if need > memory:
-        expected = f"memory for one network in training, {need:.2g} bytes"
-        hint = "a smaller batch, a smaller width, or fewer points"
-        raise InvalidInput(expected, got=f"{memory:.2g} bytes that are free", where="train", hint=hint)
-    return max(1, min(threads, int(memory // need)))
-
-
 # What trained members showed, a small file each: a training that was killed resumes where it was.
 
 MemberStore: TypeAlias = FolderStore[Arrays]  # by the number of the member

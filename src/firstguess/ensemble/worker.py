@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -161,10 +162,7 @@ class _State:
     saved: list[tuple[Tensor, Tensor]] = field(default_factory=list[tuple[Tensor, Tensor]])
 
 
-@dataclass(frozen=True)
-class _DrawnLayer:
-    matrix: Tensor  # (inits, units, inputs…)
-    bias: Tensor | None = None  # (inits, units)
+_DrawnLayer: TypeAlias = "tuple[Tensor, Tensor | None]"  # weights (inits, units, inputs…) and biases (inits, units)
 
 
 class Worker:
@@ -264,6 +262,7 @@ class Worker:
     def _rows(self, instr: Instr, drawn: _DrawnLayer, state: _State, inits: int) -> None:
         """Rows of weights times all units of a point."""
         assert instr.weights is not None
+        weights, bias = drawn
         if state.flat is not None and is_image(state.x):
             turned = state.x.flatten(2).permute(1, 2, 0)
             self._move(state, turned.shape).copy_(turned)
@@ -271,17 +270,17 @@ class Worker:
         flat = self._take()
         out = flat[: inits * instr.place.after.nodes * points].view(inits, -1, points)
         if state.flat is None:  # the data, common to all inits: their weights side by side
-            x, matrix = state.x, drawn.matrix.flatten(0, 1)
+            x, matrix = state.x, weights.flatten(0, 1)
             if instr.way == "factor":  # triangular: point a has a + 1 coordinates
                 known = state.first + points
                 x, matrix = x[:, :known], matrix[:, :known]
             torch.mm(matrix, x.T, out=out.view(-1, points))
         elif instr.way == "conditional":
-            conditional(state.x, drawn.matrix, instr.weights, out)
+            conditional(state.x, weights, instr.weights, out)
         else:
-            torch.bmm(drawn.matrix, state.x, out=out)
-        if drawn.bias is not None:
-            out.add_(drawn.bias.unsqueeze(2))
+            torch.bmm(weights, state.x, out=out)
+        if bias is not None:
+            out.add_(bias.unsqueeze(2))
         self._give(state.flat)
         state.x, state.flat = out, flat
 
@@ -290,7 +289,7 @@ class Worker:
         assert instr.weights is not None
         assert instr.weights.product is not None
         shared = state.flat is None
-        out = instr.weights.product(state.x, drawn.matrix, drawn.bias, shared)
+        out = instr.weights.product(state.x, *drawn, shared)
         flat = self._take() if shared else state.flat
         assert flat is not None
         state.flat = flat
@@ -327,7 +326,7 @@ class Worker:
             if bias is not None:
                 fill_biases(bias[i], self._generators[i], weights)
         dtype = self.data.dtype
-        return _DrawnLayer(raw.to(dtype), None if bias is None else bias.to(dtype))
+        return raw.to(dtype), None if bias is None else bias.to(dtype)
 
     def _buffer(self, index: int, size: int) -> Tensor:
         """A float32 buffer for the weights of an instruction; segments after another share."""

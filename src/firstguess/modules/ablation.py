@@ -175,9 +175,7 @@ def _batch(
 ) -> tuple[Batch, float]:
     """As many points as memory and `a_pass` seconds for a forward allow, by how long a few take; and how long it is."""
     available = sum(b.size for b in batches)
-    numbers = (
-        max(1, flows.MOST_NUMBERS // max(flow.points, 1)) // 8
-    )  # of a point, at the largest tensor; it is not kept
+    numbers = max(1, flows.MOST_NUMBERS // max(flow.points, 1)) // 8  # of a point's largest tensor; it is not kept
     try:
         batch = flows.gathered(batches, min(flows.most_points(numbers, available), _FEWEST))
         taken = min(_timed(model, batch, call) for _ in range(2))  # the first call is slower

@@ -350,7 +350,8 @@ def step_averages(x: torch.Tensor) -> StepAverages:
 def _moments(tensor: torch.Tensor, size: int) -> Array:
     """center, spread and mean (theory.md (2)) of (samples, …); NaN where no axis runs over the samples."""
     x = as_samples(tensor, size)
-    if x is None and is_broadcast(tensor, size):
+    # One row may stand for every sample, as of position embeddings.
+    if x is None and tensor.ndim > 1 and tensor.shape[0] == 1 < size and tensor.shape[1] != size:
         return np.array([float(tensor.double().square().mean()), 0.0, float(tensor.double().mean())])
     if x is None:
         return np.full(3, np.nan)
@@ -366,11 +367,6 @@ def as_samples(tensor: torch.Tensor, size: int) -> torch.Tensor | None:
             return None
         x = x.movedim(1, 0)
     return x.reshape(size, -1).float() if x.dtype != torch.float64 else x.reshape(size, -1)
-
-
-def is_broadcast(tensor: torch.Tensor, size: int) -> bool:
-    """One row that stands for every sample, as of position embeddings."""
-    return tensor.ndim > 1 and tensor.shape[0] == 1 < size and tensor.shape[1] != size
 
 
 def varies(leaf: torch.Tensor, size: int) -> bool:

@@ -7,7 +7,6 @@ import inspect
 import math
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -50,11 +49,7 @@ def of_description(
     if classes is None and isinstance(what, str) and given.classes is not None:
         classes = max(2, given.classes)
     network = as_network(network, classes=classes)
-    with warnings.catch_warnings():
-        # `Data` is read-only, which torch warns of because it cannot promise it; the engine only reads, and a copy of
-        # the data would be in no memory budget.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
-        engine = _make(DescriptionEngine, network, given.x, options)
+    engine = _make(DescriptionEngine, network, given.x, options)
     _refuse_copies([{"x": given.x}], given.n)
     origin = {"network": str(network), "width": options["width"], "data": recorded(given) | {"hash": given.hash}}
     return engine, versions() | origin, note

@@ -190,26 +190,17 @@ def classes_of(rows: torch.Tensor) -> int:
     return 2 if rows.ndim == 1 else rows.shape[1]
 
 
-def ending(rows: torch.Tensor, before: torch.Tensor | None) -> Ending:
-    """Whether outputs are the softmax, its logarithm or the sigmoid of what the head returned (`before`)."""
-    if before is None or not len(rows):
-        return ""
-    if rows.ndim == 2 and torch.allclose(rows, torch.softmax(before, 1), atol=1e-6):
-        return "softmax"
-    if rows.ndim == 2 and torch.allclose(rows, torch.log_softmax(before, 1), atol=1e-6):
-        # Logits that sum to 1 as probabilities are their own log-softmax.
-        return "" if torch.equal(rows, before) else "log-softmax"
-    return "sigmoid" if torch.allclose(rows, torch.sigmoid(before), atol=1e-6) else ""
-
-
 def ending_of(rows: torch.Tensor, before: torch.Tensor | None, told: Callable[[], bool | None], pick: Pick) -> Ending:
-    """`ending`; else, where the head did not return these very outputs, whether they are `told` to be probabilities.
-
-    Raise where nothing tells.
-    """
-    found = ending(rows, before)
-    if found:
-        return found
+    """Whether outputs are the softmax, its logarithm or the sigmoid of what the head returned (`before`); else, where
+    it did not return these very outputs, whether they are `told` to be probabilities. Raise where nothing tells."""
+    if before is not None and len(rows):
+        if rows.ndim == 2 and torch.allclose(rows, torch.softmax(before, 1), atol=1e-6):
+            return "softmax"
+        logs = rows.ndim == 2 and torch.allclose(rows, torch.log_softmax(before, 1), atol=1e-6)
+        if logs and not torch.equal(rows, before):  # logits that sum to 1 as probabilities are their own log-softmax
+            return "log-softmax"
+        if not logs and torch.allclose(rows, torch.sigmoid(before), atol=1e-6):
+            return "sigmoid"
     known = told()
     if known is None and before is not None and torch.equal(rows, before):
         return ""  # as the head returned them; a clamp that changes nothing here is known by its operation

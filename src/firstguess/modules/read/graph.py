@@ -395,7 +395,9 @@ class GraphReader:
         """What follows the last weights and cannot change the guess: softmax, sigmoid, and a positive factor."""
         for node in reversed(trail):
             meaning = self.carriers[node].meaning
-            idle = _is_idle(meaning.layers[0]) if len(meaning.layers) == 1 else ""
+            layer, idle = meaning.layers[0] if len(meaning.layers) == 1 else None, ""
+            if layer is not None:  # which keeps the order of logits, and the sign of one
+                idle = "factor" if (layer.multiplier or 0.0) > 0 else "sigmoid" if text(layer) == "sigmoid" else ""
             if meaning.last or idle:
                 self.trail.idle.add(node)
                 same = f"a {idle} at the end does not change which class is guessed, and is left out"
@@ -419,13 +421,6 @@ def _keeps_width(carrier: Carrier) -> bool:
     """Whether nodes or channels are as many after a node; not where it flattens, or pools nodes."""
     pools = any(layer.pools > 1 for layer in carrier.meaning.layers)
     return not (carrier.meaning.axes == FLAT and (pools or not carrier.meaning.layers))
-
-
-def _is_idle(layer: Layer) -> str:
-    """What a layer is that keeps the order of logits, and the sign of one; empty for others."""
-    if layer.multiplier is not None and layer.multiplier > 0:
-        return "factor"
-    return "sigmoid" if text(layer) == "sigmoid" else ""
 
 
 def listed(model: nn.Module, order: Iterable[tuple[str, int | None]], modules: Modules) -> GraphReading:

@@ -23,7 +23,7 @@ from firstguess.network.layers.embed import waves
 
 # What a node of the graph carries, where that is more than vectors or images.
 
-Form: TypeAlias = Literal["ids", "grid, nodes last", "nodes first", "tokens", "vector"]
+Form: TypeAlias = Literal["ids", "grid, nodes last", "nodes first", "tokens", "vector", "lost"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +77,8 @@ class Mixing:
     second: TokenView | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Lost:
-    """What comes from something that was not read."""
-
-
-Flow: TypeAlias = TokenSignal | TokenView | Several | HeadViews | Mixing | Lost
-_LOST = Lost()
+Flow: TypeAlias = TokenSignal | TokenView | Several | HeadViews | Mixing
+_LOST = TokenSignal("lost")  # what comes from something that was not read
 
 # Functions and modules, by what they do to tokens.
 
