@@ -202,12 +202,12 @@ class DescriptionEngine:
         found = self._members(start, inits)
         firsts = iter(range(0, inits, group))
         done: set[int] = set()
-        stop = threading.Event()
+        halt = threading.Event()
 
         def work(worker: Worker | TokenWorker) -> None:
             torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
             with torch.inference_mode():
-                while not stop.is_set():
+                while not halt.is_set():
                     with self._lock:
                         first = next(firsts, inits)
                     if first == inits:
@@ -231,7 +231,7 @@ class DescriptionEngine:
                 if len(workers) == 1:
                     work(workers[0])
                 else:
-                    run_all([partial(work, worker) for worker in workers], stop)
+                    run_all([partial(work, worker) for worker in workers], halt)
         except KeyboardInterrupt:
             whole = next((first for first in range(0, inits, group) if first not in done), inits)
             if not whole:

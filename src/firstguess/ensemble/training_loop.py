@@ -521,10 +521,11 @@ class _Groups:
             return self._stop.is_set()
 
         self._trainer.train(group, self._task.looks, lambda member, *seen: self._tracks[member].add(*seen), stopped)
-        for member in group if self._store is not None and not self._stop.is_set() else ():
-            if self._tracks[member].complete:
+        store = None if self._stop.is_set() else self._store
+        for member in group:
+            if store is not None and self._tracks[member].complete:
                 try:
-                    self._store.keep(str(member), self._tracks[member].arrays)
+                    store.keep(str(member), self._tracks[member].arrays)
                 except OSError as error:
                     expected = "a folder that takes results"
                     raise InvalidInput(

@@ -139,11 +139,11 @@ class StateOfCalls:
         for part in model.modules():
             for place in () if isinstance(part, apart) else (vars(part)["_buffers"], vars(part)):
                 for name, value in place.items():
-                    tensor = isinstance(value, torch.Tensor)
-                    if name in _OF_EVERY_MODULE or not (tensor or value is None):
+                    if name in _OF_EVERY_MODULE or not (value is None or isinstance(value, torch.Tensor)):
                         continue
-                    may_change = tensor and not value.is_inference() and not value.requires_grad
-                    self._kept.append((place, name, value, (value.clone(), value._version) if may_change else None))
+                    changes = value is not None and not value.is_inference() and not value.requires_grad
+                    content = (value.clone(), value._version) if value is not None and changes else None
+                    self._kept.append((place, name, value, content))
 
     def put_back(self) -> None:
         """Make the next call the first one again."""
