@@ -291,7 +291,7 @@ def test_errors_in_threads_and_in_progress_come_out(monkeypatch: pytest.MonkeyPa
     def fails(*args: Any) -> None:
         raise ArithmeticError
 
-    monkeypatch.setattr(training_engine, "_optimizer", fails)
+    monkeypatch.setattr(training_engine.DescriptionTrainer, "_loss", fails)
     with pytest.raises(ArithmeticError):
         trained(threads=2)
 
