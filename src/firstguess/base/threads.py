@@ -56,8 +56,10 @@ def run_all(
     meanwhile: Callable[[], object] = lambda: None,
     every: float | None = None,
 ) -> None:
-    """Run each job in a thread, and `meanwhile` here, `every` few seconds. After an error, or Ctrl-C, `stop` is set: jobs
-    that ask for it end, all are waited for, and the error is raised."""
+    """Run each job in a thread, and `meanwhile` here, `every` few seconds.
+
+    After an error, or Ctrl-C, `stop` is set: jobs that ask for it end, all are waited for, and the error is raised.
+    """
 
     def guarded(job: Callable[[], object]) -> None:
         try:
