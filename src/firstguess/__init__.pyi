@@ -43,7 +43,7 @@ from firstguess.ensemble.gradient_statistics import Gradients as Gradients
 from firstguess.ensemble.measurement import Logits as Logits
 from firstguess.ensemble.measurement import Measurement as Measurement
 from firstguess.ensemble.predict_training import predict_training as predict_training
-from firstguess.ensemble.training_loop import TrainedMembers as TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers as TrainedMembers
 from firstguess.modules.match_prior import Matched as Matched
 from firstguess.modules.match_prior import match_prior as match_prior
 from firstguess.modules.measure import measure as measure

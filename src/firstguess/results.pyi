@@ -7,7 +7,7 @@ from firstguess.diagnosis.training_comparison import TrainingComparison as Train
 from firstguess.ensemble.gradient_statistics import Gradients as Gradients
 from firstguess.ensemble.measurement import Logits as Logits
 from firstguess.ensemble.measurement import Measurement as Measurement
-from firstguess.ensemble.training_loop import TrainedMembers as TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers as TrainedMembers
 from firstguess.modules.match_prior import Matched as Matched
 from firstguess.modules.read.result import Structure as Structure
 from firstguess.modules.repair import Repaired as Repaired

@@ -13,7 +13,7 @@ import firstguess as fg
 from firstguess.base.statistics import permutation_test
 from firstguess.data import two_blobs
 from firstguess.diagnosis.training_comparison import TrainingComparison
-from firstguess.ensemble.training_loop import TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"

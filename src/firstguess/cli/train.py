@@ -20,7 +20,7 @@ from firstguess.cli.subjects import POINTS, WORDS, DataOptions
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.ensemble.training_loop import TrainedMembers
+    from firstguess.ensemble.trained import TrainedMembers
     from firstguess.theory.training.runs import PredictedTraining
 
 _DRAWN: dict[str, Any] = {

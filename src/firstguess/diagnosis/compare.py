@@ -16,7 +16,7 @@ from firstguess.base.statistics import chance
 from firstguess.base.text import deviation, page, with_error, without_middle
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.training_loop import TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses

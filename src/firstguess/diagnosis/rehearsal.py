@@ -20,7 +20,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record
 from firstguess.data import Batch
 from firstguess.diagnosis.bias_duration import LEFT, Optimizer, left_of, settled
-from firstguess.ensemble.training_loop import TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.modules.call_model import joined, signature
 from firstguess.modules.optimizers import like, recipe
 from firstguess.modules.train import train_module

@@ -15,7 +15,7 @@ from firstguess.base.gaussian import Array
 from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import permutation_test
 from firstguess.base.text import deviation, page, spaced, with_error
-from firstguess.ensemble.training_loop import TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
 from firstguess.theory.training.runs import PredictedTraining
 

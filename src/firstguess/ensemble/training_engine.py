@@ -19,7 +19,8 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores, torch_threads
 from firstguess.ensemble.member_module import check_data, drawn, moments_of, resolve
 from firstguess.ensemble.seeds import member_seeds, orders
-from firstguess.ensemble.training_loop import Observe, Plan, TrainedMembers, Values, follow, member_store, plan
+from firstguess.ensemble.trained import TrainedMembers
+from firstguess.ensemble.training_loop import Observe, Plan, Values, follow, member_store, plan
 from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network

@@ -23,10 +23,10 @@ from firstguess.base.text import brief as short_time
 from firstguess.base.threads import cores, torch_threads
 from firstguess.data.items import tensors
 from firstguess.data.streams import IsolatedRandomness, generator_states
-from firstguess.ensemble import training_loop
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_engine import train_description
-from firstguess.ensemble.training_loop import MemberStore, Observe, Plan, Progress, Start, TrainedMembers, follow
+from firstguess.ensemble.training_loop import MemberStore, Observe, Plan, Progress, Start, follow, member_store, plan
 from firstguess.modules import optimizers
 from firstguess.modules.call_model import Labelled, first_forward, labelled, left_aside, part
 from firstguess.modules.guard import differentiable, own_copy, restored
@@ -159,7 +159,7 @@ def train_module(
     checks.two_classes(train.classes())
     lr, optimizer = options["lr"], options["optimizer"]
     own = not isinstance(optimizer, (str, type)) and callable(optimizer) and not isinstance(optimizer, partial)
-    how = training_loop.plan(train.n, named=False, **options)
+    how = plan(train.n, named=False, **options)
     if threads is not None:
         threads = checks.count(threads, 1, "number of threads", "train(threads)", "threads=2")
     made = recipe(optimizer, None if own and lr == LR else lr, how.decay, scheduler)
@@ -175,7 +175,7 @@ def train_module(
     rates = trainer.rates(how.steps)  # a scheduler that has too few is refused now
     kept = None
     if store is not None:
-        kept = training_loop.member_store(store, **_dependencies(trainer, how, rates, train, held))
+        kept = member_store(store, **_dependencies(trainer, how, rates, train, held))
         trainer = trainer if asked else _as_before(kept, make)
     known = {} if isinstance(optimizer, str) else {"optimizer": trainer.optimizer}
     origin = how.provenance(rates[0], model=trainer.model, **known)

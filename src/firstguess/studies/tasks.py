@@ -20,7 +20,7 @@ from firstguess.base.threads import THREADS
 from firstguess.diagnosis.result import Diagnosis
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import Cut, Finding, FindingKind, Members, TrainedBlock, cut, joined
-from firstguess.ensemble.training_loop import TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.studies.identity import code_version
 from firstguess.studies.store import Piece
 from firstguess.theory.prediction import Prediction

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import spaced
-from firstguess.ensemble.training_loop import TrainedMembers
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import LINE, Entry, heading, key
 from firstguess.theory.prediction import Prediction
