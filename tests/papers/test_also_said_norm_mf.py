@@ -233,7 +233,7 @@ class Tiny(Run):
     ids=lambda i: i.id,
 )  # fmt: skip
 def test_items_run_and_say_what_they_found(item: Item, tmp_path: Path) -> None:
-    outcome = item.function(Tiny(item, quick=True, store=Store(tmp_path)))
+    outcome = item.outcome(Tiny(item, quick=True, store=Store(tmp_path)))
     assert {entry.claim for entry in outcome.entries} == set(item.claims)
     assert all(entry.verdict in VERDICTS and entry.measured for entry in outcome.entries)
     assert outcome.charts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from firstguess_papers import beyond_frontier as item
 from firstguess_papers.beyond_frontier import CURVES, Case, Pair
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
+from firstguess_papers.training_pieces import Arm, starts_of
 
 from firstguess.data import two_blobs
 from firstguess.network.network import Network
@@ -23,12 +25,15 @@ def _pair(off: float, *, noise: float = 0.01, others: float | None = None, trust
     real = {what: 0.5 + 0.1 * RNG.random((30, 4)) for what in CURVES}
     away = {what: off if others is None or what == "largest" else others for what in CURVES}
     apart = {what: away[what] + noise * np.linspace(-1, 1, 30)[:, None] for what in CURVES}
-    return Pair(np.arange(4.0), real, {what: real[what] + apart[what] for what in CURVES}, trust)
+    steps = np.arange(4)
+    known = Arm("", steps, {what: real[what] + apart[what] for what in CURVES}, real=False, about={"trust": trust})
+    return Pair(Arm("", steps, real), known)
 
 
 def _moved(pair: Pair, by: float) -> Pair:
     jitter = 1e-3 * np.cos(np.arange(30.0))[:, None]
-    return Pair(pair.steps, pair.trained, {w: v + by + jitter for w, v in pair.predicted.items()}, pair.trust)
+    known = pair.predicted
+    return Pair(pair.trained, replace(known, draws={w: v + by + jitter for w, v in known.draws.items()}))
 
 
 def _verdicts(wide: Pair, none: Pair, factor: Pair) -> list[str]:
@@ -50,7 +55,7 @@ def test_checks_can_fail() -> None:
 
 def test_farthest_and_average() -> None:
     one = _pair(0.0)
-    one.predicted["largest"][:, 2] -= 0.3
+    np.asarray(one.predicted.draws["largest"])[:, 2] -= 0.3
     assert one.farthest("largest").value == pytest.approx(-0.3, abs=1e-12)
     assert one.off("largest").value == pytest.approx(-0.3 / 4, abs=1e-12)
 
@@ -58,21 +63,21 @@ def test_farthest_and_average() -> None:
 def test_predictions_start_where_the_trained_networks_do(tmp_path: Path) -> None:
     x = two_blobs(10, 8, seed=3)
     case = Case("dense(weight_var=2) > relu > dense(weight_var=2)", "blobs", 12, 1e-4)
-    starts = item.starts_of(Network.parse(case.network, classes=2), x.x, 12, range(10), 0)
+    starts = starts_of(Network.parse(case.network, classes=2), x.x, 12, range(10), 0)
     run = Run(item.adam, quick=True, store=Store(tmp_path))
     found = item.pair(run, "ReLU", case, x, 10)
     share = (starts[:, :, 1] > starts[:, :, 0]).mean(axis=1)
     for curves in (found.trained, found.predicted):
-        np.testing.assert_allclose(curves["largest"][:, 0], np.maximum(share, 1 - share))
+        np.testing.assert_allclose(curves.draws["largest"][:, 0], np.maximum(share, 1 - share))
     narrow = Case(case.network, "blobs", 12)
     both = [item.pair(run, "ReLU", narrow, x, 10, factor=own) for own in (True, False)]
-    np.testing.assert_array_equal(both[0].trained["largest"], both[1].trained["largest"])
-    np.testing.assert_allclose(both[0].predicted["largest"][:, 0], np.maximum(share, 1 - share))
+    np.testing.assert_array_equal(*(one.trained.draws["largest"] for one in both))
+    np.testing.assert_allclose(both[0].predicted.draws["largest"][:, 0], np.maximum(share, 1 - share))
 
 
 def test_numbers_are_means_over_networks() -> None:
     one = _pair(0.02, noise=0.1)
-    apart = one.predicted["favoured"] - one.trained["favoured"]
+    apart = one.predicted.draws["favoured"] - one.trained.draws["favoured"]
     assert one.off("favoured", 1) == pytest.approx(
         Number(float(apart[:, 1].mean()), float(np.std(apart[:, 1], ddof=1) / 30**0.5))
     )

@@ -168,7 +168,7 @@ def test_window_and_ends_can_fail() -> None:
 
 def test_fig14_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(half=12, steps=6, short=3, inits=2, draws=12)
-    outcome = igb_training.fig14.function(tiny(igb_training.fig14, tmp_path, sizes))
+    outcome = igb_training.fig14.outcome(tiny(igb_training.fig14, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested"]
     assert outcome.charts["recall"].to_dict()["title"]["text"][0].startswith("A small learning rate")
     assert len(outcome.tables["curves"]["step"]) > 20
@@ -176,7 +176,7 @@ def test_fig14_runs_tiny(tmp_path: Path) -> None:
 
 def test_fig15_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=20, steps=12, inits=2, draws=3, width=20, biased=2)
-    outcome = igb_training.fig15.function(tiny(igb_training.fig15, tmp_path, sizes))
+    outcome = igb_training.fig15.outcome(tiny(igb_training.fig15, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     for chart in outcome.charts.values():
         assert chart.to_dict()["title"]["text"]
@@ -185,6 +185,6 @@ def test_fig15_runs_tiny(tmp_path: Path) -> None:
 
 def test_window_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=12, held=20, width=30, steps=8, inits=2, draws=4)
-    outcome = igb_training.rates.function(tiny(igb_training.rates, tmp_path, sizes))
+    outcome = igb_training.rates.outcome(tiny(igb_training.rates, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     assert outcome.charts["window"].to_dict()["title"]["text"][0].startswith("Accuracy at the end")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from firstguess_papers import claims, ledger, records, registry
 from firstguess_papers.execute import run_item
-from firstguess_papers.items import Entry, Item, Outcome, item
+from firstguess_papers.items import Entry, Item, Outcome
 from firstguess_papers.judging import UNDECIDED
 from firstguess_papers.records import Record
 from firstguess_papers.running import Run
@@ -27,7 +27,7 @@ def toy(id: str = "beyond/toy", **options: Any) -> Item:
 
     given: dict[str, Any] = {"claims": ("I4",), "where": "§0", "seconds": (1, 2), "about": "{coins} coins."}
     given |= {"quick": {"coins": 2}, "full": {"coins": 9}}
-    return item(id, "A toy", **(given | options))(function)
+    return Item(id, "A toy", function=function, **(given | options))
 
 
 def record_of(one: Item, *entries: Entry, **changes: Any) -> Record:

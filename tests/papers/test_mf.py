@@ -158,10 +158,10 @@ def test_patches_see_their_own_pixels():
 def test_the_transformer_is_skipped_without_images(tmp_path: Path):
     run = Run(vit, quick=True, store=Store(tmp_path), data_dir=tmp_path)
     with pytest.raises(Missing):
-        vit.function(run)
+        vit.outcome(run)
 
 
 @pytest.mark.slow
 def test_an_item_runs_and_judges(tmp_path: Path):
-    outcome = approach.function(Run(approach, quick=True, store=Store(tmp_path)))
+    outcome = approach.outcome(Run(approach, quick=True, store=Store(tmp_path)))
     assert [e.verdict for e in outcome.entries] == ["holds with a limit"]

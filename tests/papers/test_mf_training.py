@@ -228,13 +228,13 @@ def test_a_tiny_sweep_gives_entries_tables_and_figures(tmp_path: Path, monkeypat
     monkeypatch.setattr(mf_training, "with_held_out", parts)
     sizes = dict(depth=2, other=1, width=12, steps=4, inits=2, points=30, held=20)
     run, again = (Run(mf_training.training, True, Store(tmp_path), changed=sizes) for _ in range(2))
-    outcome = mf_training.training.function(run)
+    outcome = mf_training.training.outcome(run)
     assert len(outcome.entries) == 5
     assert {e.verdict for e in outcome.entries} == {"not tested"}  # two networks decide nothing
     assert set(outcome.charts) == {"one_rate", "own_rates"}
     sources = set(outcome.tables["summary"]["source"])
     assert sources == {"trained", "predicted"}
-    mf_training.training.function(again)
+    mf_training.training.outcome(again)
     assert not again.computed
     # One rate is the edge's own: 0.2 of 2κ/λ of its wide limit.
     edge = mf_training.mf_settings()[4]

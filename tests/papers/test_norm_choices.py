@@ -79,7 +79,7 @@ def test_geometry_can_fail() -> None:
 
 def test_geometry_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=12, width=20, steps=10, inits=2, parts=2)
-    outcome = norm_depth.geometry.function(tiny(norm_depth.geometry, tmp_path, sizes))
+    outcome = norm_depth.geometry.outcome(tiny(norm_depth.geometry, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     for chart in outcome.charts.values():
         assert chart.to_dict()["title"]["text"]
@@ -144,7 +144,7 @@ def test_selection_can_fail() -> None:
 
 def test_selection_runs_tiny(tmp_path: Path) -> None:
     sizes = dict(n=12, held=20, width=30, steps=10, inits=2, parts=1, draws=4)
-    outcome = norm_variants.selection.function(tiny(norm_variants.selection, tmp_path, sizes))
+    outcome = norm_variants.selection.outcome(tiny(norm_variants.selection, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     assert outcome.charts["picks"].to_dict()["title"]["text"][0].startswith("Learning rate and norm placement")
     assert {"trained", "predicted"} == set(outcome.tables["picks"]["source"])

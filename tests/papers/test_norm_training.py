@@ -177,12 +177,12 @@ def _run(name: str, folder: Path) -> Run:
 @pytest.mark.parametrize("name", ["norm/fig-g3", "norm/fig-g5-starts", "norm/fig-g1", "norm/fig-g5-training"])
 def test_items_are_skipped_without_images(name: str, tmp_path: Path) -> None:
     with pytest.raises(Missing):
-        items()[name].function(_run(name, tmp_path))
+        items()[name].outcome(_run(name, tmp_path))
 
 
 def _tiny(name: str, folder: Path, **sizes: Any) -> Outcome:
     """A quick run of an item at sizes of a test."""
-    return items()[name].function(Run(items()[name], True, Store(folder / "pieces"), changed=sizes))
+    return items()[name].outcome(Run(items()[name], True, Store(folder / "pieces"), changed=sizes))
 
 
 def test_a_tiny_item_runs_from_data_to_figure(tmp_path: Path) -> None:

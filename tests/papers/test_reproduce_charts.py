@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from charts import rows
-from firstguess_papers.charts import columns, lines
-from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.charts import lines
+from firstguess_papers.items import Entry, Item
 from firstguess_papers.judging import Number
 from firstguess_papers.running import Run
 
@@ -72,12 +72,13 @@ def test_lines_refuse_what_does_not_fit() -> None:
 def test_charts_of_tables_have_their_numbers_and_the_items_words(tmp_path: Path) -> None:
     table = [{"name": "ReLU", "depth": k, "value": Number(0.5 * k, 0.1), "theory": 0.4 * k} for k in (1, 2)]
 
-    @item("beyond/toy", "A toy", claims=["I4"], where="§4", about="{coins} coins.", quick=dict(coins=2),
-          full=dict(coins=9), seconds=(1, 2))  # fmt: skip
-    def toy(run: Run) -> Outcome:
-        return Outcome([Entry("I4", "s", "m", "holds")], {"toy": columns(table)}, {"toy": lines(table, "depth")})
+    toy = Item(
+        "beyond/toy", "A toy", "§4", claims=["I4"], about="{coins} coins.", quick=dict(coins=2), full=dict(coins=9),
+        seconds=(1, 2), judge=lambda _: [Entry("I4", "s", "m", "holds")], tables=lambda _: {"toy": table},
+        charts=lambda c: {"toy": lines(c.tables["toy"], "depth")},
+    )  # fmt: skip
 
-    outcome = toy.function(Run(toy, True, Store(tmp_path)))
+    outcome = toy.outcome(Run(toy, True, Store(tmp_path)))
     assert outcome.tables["toy"] == {
         "name": ["ReLU", "ReLU"], "depth": [1, 2], "value": [0.5, 1.0], "error": [0.1, 0.1], "theory": [0.4, 0.8]
     }  # fmt: skip

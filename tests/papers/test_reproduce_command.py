@@ -88,7 +88,7 @@ SMALL = """
 import sys
 from firstguess.cli import main
 from firstguess_papers import registry
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Item, Outcome
 from firstguess_papers.judging import check, claimed
 from firstguess_papers.charts import columns, row, std
 
@@ -109,8 +109,8 @@ def function(run):
     return Outcome([one], {"laws": columns([row("ReLU", m)])}, {"laws": chart})
 
 ids = ["beyond/small", "beyond/smaller"] if "twice" in sys.argv[0] else ["beyond/small"]
-known = {id: item(id, "Small", claims=["I4"], where="here", about="{inits} networks", quick=dict(inits=10), full=full,
-                  seconds=(1, 1))(function)
+known = {id: Item(id, "Small", "here", claims=["I4"], about="{inits} networks", quick=dict(inits=10), full=full,
+                  seconds=(1, 1), function=function)
          for id in ids}
 registry.items = lambda: known
 main()

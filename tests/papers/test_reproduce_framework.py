@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from firstguess_papers import claims, judging, ledger, records, registry
 from firstguess_papers.execute import run_item
-from firstguess_papers.items import Entry, Item, Outcome, item
+from firstguess_papers.items import Entry, Item, Outcome
 from firstguess_papers.judging import (
     UNDECIDED,
     UNKNOWN,
@@ -27,7 +27,6 @@ from firstguess_papers.judging import (
     same,
     verdict,
 )
-from firstguess_papers.measured import measured
 from firstguess_papers.running import Missing, Run
 
 import firstguess as fg
@@ -39,9 +38,9 @@ EXPECTED = {f"I{i}" for i in range(1, 17)} | {f"N{i}" for i in range(1, 12)} | {
 
 
 def make(function: Any, **options: Any) -> Item:
-    given: dict[str, Any] = {"claims": ("I4",), "where": "§0", "seconds": (1, 2), "about": "{coins} coins."}
+    given: dict[str, Any] = {"where": "§0", "claims": ("I4",), "seconds": (1, 2), "about": "{coins} coins."}
     given |= {"quick": {"coins": 2}, "full": {"coins": 9}}
-    return item("beyond/toy", "A toy", **(given | options))(function)
+    return Item("beyond/toy", "A toy", function=function, **(given | options))
 
 
 def done(run: Run) -> Outcome:
@@ -68,7 +67,6 @@ def test_items_say_what_they_do() -> None:
         assert one.full
         assert one.title
         assert 0 < one.seconds[0] <= one.seconds[1], one.id
-        assert one.function.__doc__, one.id
 
 
 def test_quick_numbers_of_all_items_are_stored() -> None:
@@ -95,7 +93,7 @@ def test_choosing_by_id_paper_and_all() -> None:
 
 def test_bad_items_are_refused() -> None:
     with pytest.raises(InvalidInput, match="igb/fig5"):
-        item("fig5", "t", claims=("I1",), where="", about="", quick={}, full={}, seconds=(1, 1))(done)
+        Item("fig5", "t", "", claims=("I1",), about="", quick={}, full={}, seconds=(1, 1))
     with pytest.raises(InvalidInput, match="about= with the sizes coins"):
         make(done, about="some coins")  # a size that the sentence does not say
     with pytest.raises(InvalidInput, match="about= with the sizes coins"):
@@ -438,8 +436,7 @@ def test_an_unknown_item_gets_the_nearest_names() -> None:
 
 def test_items_that_are_data_know_the_file_they_are_written_in() -> None:
     """Which commit fixed an item's checks is asked of that file, not of the machinery."""
-    function = inspect.unwrap(registry.items()["igb/fig5"].function)
-    assert Path(inspect.getsourcefile(function) or "").name == "igb.py"
+    assert Path(inspect.getsourcefile(registry.items()["igb/fig5"].charts) or "").name == "igb.py"
 
 
 def test_of_many_numbers_the_worst_is_said_and_those_that_fail_are_named() -> None:
@@ -461,19 +458,19 @@ def test_an_exact_number_needs_no_error() -> None:
 
 
 def test_a_claim_over_several_sets_of_sizes_names_the_set_that_fails(tmp_path: Path) -> None:
-    toy = measured(
+    toy = Item(
         "beyond/toy-claim", "A toy", "§4", about="{width} wide", quick=dict(width=2), full=dict(width=2),
-        seconds=(1, 1), charts=lambda _: {}, quantities=lambda c: {"g": Number(c.width / 10, 1e-4)},
+        seconds=(1, 1), quantities=lambda c: {"g": Number(c.width / 10, 1e-4)},
         claims=["I4"],
         judge=lambda c: [
             claimed("I4", f"γ at {c.width}", c.over(lambda c: [check("ReLU", c.g, above=0.25)]), otherwise="too narrow")
         ],
     )  # fmt: skip
     run = Run(toy, quick=True, store=Store(tmp_path))
-    (alone,) = toy.function(run).entries
+    (alone,) = toy.outcome(run).entries
     assert (alone.statement, alone.why) == ("γ at 2: ReLU above 0.25", "too narrow: ReLU")
     two = replace(toy, quick=(dict(width=2), dict(width=3)))
-    (both,) = two.function(Run(two, quick=True, store=Store(tmp_path))).entries
+    (both,) = two.outcome(Run(two, quick=True, store=Store(tmp_path))).entries
     assert (both.why, both.verdict) == ("too narrow: ReLU, width 2", "does not hold")
     assert "ReLU, width 3: 0.30000 ± 0.00010" in both.measured
 
@@ -490,12 +487,12 @@ def test_many_checks_are_counted_and_a_number_that_decides_nothing_is_said() -> 
 
 
 def test_a_quantity_that_would_be_hidden_is_refused(tmp_path: Path) -> None:
-    toy = measured(
+    toy = Item(
         "beyond/toy-hidden", "A toy", "§4", about="{width} wide", quick=dict(width=2), full=dict(width=2),
-        seconds=(1, 1), charts=lambda _: {}, quantities=lambda _: {"known": 1},
+        seconds=(1, 1), quantities=lambda _: {"known": 1},
     )  # fmt: skip
     with pytest.raises(InvalidInput, match="other names for quantities, but got known"):
-        toy.function(Run(toy, quick=True, store=Store(tmp_path)))
+        toy.outcome(Run(toy, quick=True, store=Store(tmp_path)))
 
 
 def times(x: Any, factor: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from firstguess_papers import execute, registry, running
 from firstguess_papers.execute import run_item
-from firstguess_papers.items import Entry, Item, Outcome, item
+from firstguess_papers.items import Entry, Item, Outcome
 from firstguess_papers.running import Run
 from in_process import InProcess
 
@@ -27,7 +27,7 @@ def _toy(id: str) -> Item:
         x = run.piece({"k": id}, lambda: {"x": np.random.default_rng([run.seed, len(id)]).standard_normal(3)})["x"]
         return Outcome([Entry("I4", "s", " ".join(map(repr, x.tolist())), "holds")], {"values": {"x": x}})
 
-    return item(id, "A toy", claims=("I4",), where="§0", about="", quick={}, full={}, seconds=(1, 2))(function)
+    return Item(id, "A toy", "§0", claims=("I4",), about="", quick={}, full={}, seconds=(1, 2), function=function)
 
 
 def test_records_are_those_of_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +96,10 @@ def _measures(run: Run) -> Outcome:
     )
 
 
-MEASURES = item(
-    "beyond/measures", "Four networks", claims=("I4",), where="§0", about="{inits} networks of {width}.",
-    quick=dict(inits=20, width=10), full=dict(inits=3000, width=60), seconds=(1, 2),
-)(_measures)  # fmt: skip
+MEASURES = Item(
+    "beyond/measures", "Four networks", "§0", claims=("I4",), about="{inits} networks of {width}.",
+    quick=dict(inits=20, width=10), full=dict(inits=3000, width=60), seconds=(1, 2), function=_measures,
+)  # fmt: skip
 
 
 def test_the_pieces_of_one_item_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

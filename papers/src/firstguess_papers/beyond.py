@@ -14,10 +14,10 @@ import firstguess as fg
 from firstguess import FirstguessError, Network, figures
 from firstguess.data import Data, two_blobs
 from firstguess_papers.charts import DOTS, deep, largest, law_panel, lines, ratio, row, std
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import UNKNOWN, Array, Check, Number, Truth, above, all_of, check, claimed, same
 from firstguess_papers.library import Tangent, absorption_of, scalar_tangent, steps_to
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 from firstguess_papers.norm import DEPTHS, PLACES, network
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.training_pieces import SEEDS, starts, trained
@@ -91,7 +91,7 @@ def _judge_readings(c: Found) -> list[Entry]:
     )]  # fmt: skip
 
 
-readings = measured(
+readings = Item(
     "beyond/readings", "Closed form, kernel and networks on digits, MNIST and CIFAR-10", "theory.md §6", claims=("B1",),
     needs=("digits", "mnist", "cifar10"),
     about="Six networks of width {width}, two classes, {n} points of each data set (those that are there), "
@@ -257,7 +257,7 @@ def _row(p: Panel) -> dict[str, Any]:
     return row(p.place, p.measured, depth=p.depth, **more)
 
 
-finite_size = measured(
+finite_size = Item(
     "beyond/finite-size", "The norm paper's headline figure, with the theory at its own width and dimension",
     "theory.md §12", claims=("B9",),
     about="No norm, BatchNorm and LayerNorm before and after ReLU, 1 and 20 hidden layers of 100, Kaiming; blobs "
@@ -412,7 +412,7 @@ def _times(c: Found) -> dict[str, Any]:
     return {"times": found, "tangents": tangents, "depths": depths}
 
 
-absorption = measured(
+absorption = Item(
     "beyond/absorption", "How long bias lasts, in closed form and in networks", "theory.md §7", claims=("B6",),
     about="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: {cases} networks of width {width}, "
     "{points} points of two blobs of that dimension, all of them at every step, ηλ = 0.2, {networks} networks each, of "

@@ -14,15 +14,15 @@ from firstguess import Network, Stand, predict, tune
 from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.beyond_repair import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
-from firstguess_papers.charts import Line, arms_chart, lines, ratio
-from firstguess_papers.charts import predicted as predicted_line
-from firstguess_papers.items import Entry, Holds
-from firstguess_papers.judging import Array, Check, Number, Truth, above, all_of, check, claimed, each
-from firstguess_papers.library import Curve, Piece, stand
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.charts import Line, arms_chart, by_class, lines, lines_of, ratio
+from firstguess_papers.charts import predicted as line
+from firstguess_papers.items import Entry, Holds, Item
+from firstguess_papers.judging import Check, Number, Truth, above, all_of, check, claimed, each
+from firstguess_papers.library import Piece, stand
+from firstguess_papers.measured import Found
 from firstguess_papers.mf import mean
 from firstguess_papers.running import Run
-from firstguess_papers.training_pieces import Arm, chosen, modes, starts_of, trained
+from firstguess_papers.training_pieces import Arm, chosen, modes, predicted, starts, trained
 
 ROOM = 0.05  # of a share or an accuracy: what a prediction may be off
 CURVES = ("largest", "favoured", "others")
@@ -65,36 +65,34 @@ QUICK_CASES = {
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Curves of every network, trained and predicted from its own start: name → (networks, looks)."""
+    """Networks trained, and predicted from their own starts."""
 
-    steps: Array
-    trained: Mapping[str, Array]
-    predicted: Mapping[str, Array]
-    trust: str = ""
+    trained: Arm
+    predicted: Arm
 
     def off(self, what: str, look: int | None = None) -> Number:
         """Predicted − trained, network by network: at a look, or averaged over all of them."""
-        apart = self.predicted[what] - self.trained[what]
+        apart = self.predicted.draws[what] - self.trained.draws[what]
         return mean(apart.mean(axis=1) if look is None else apart[:, look])
 
     def offs(self, what: str) -> list[Number]:
         """The same at every look."""
-        return [self.off(what, look) for look in range(len(self.steps))]
+        return [self.off(what, look) for look in range(len(self.trained.steps))]
 
     def farthest(self, what: str) -> Number:
         """The largest difference of the means, at any look."""
         return max(self.offs(what), key=lambda number: abs(number.value))
 
-    def curve(self, what: str, source: str) -> Curve:
-        """For a figure."""
-        return Curve(self.steps.astype(np.int64), (self.trained if source == "trained" else self.predicted)[what])
+
+Narrow: TypeAlias = Mapping[str, tuple[Pair, Pair]]  # with the random factor, and without
 
 
 def nearer(factor: Pair, none: Pair) -> Truth:
     """Whether the share averaged over looks is less off with the random factor than without it; the networks are the
     same, so that what is gained has a smaller error than either prediction."""
     with_it, without = (p.off("largest") for p in (factor, none))
-    gained = mean(np.sign(without.value) * (none.predicted["largest"] - factor.predicted["largest"]).mean(axis=1))
+    moved = none.predicted.draws["largest"] - factor.predicted.draws["largest"]
+    gained = mean(np.sign(without.value) * moved.mean(axis=1))
     if above(Number(abs(without.value), without.error), 0.0) is not True:
         return None  # there is nothing to bring nearer
     return all_of([above(gained, 0.0), abs(with_it.value) <= abs(without.value)])
@@ -114,50 +112,32 @@ def _pairs(c: Found) -> dict[str, Any]:
     return {"wide": wide, "narrow": narrow}
 
 
-def _rows(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> list[dict[str, Any]]:
-    found = [(name, "Adam", one) for name, one in wide.items()]
-    for k, how in enumerate(("with a factor", "without")):
-        found += [(name, how, both[k]) for name, both in narrow.items()]
+def _rows(wide: Mapping[str, Pair], narrow: Narrow) -> list[dict[str, Any]]:
+    found = {"Adam": wide} | {how: {name: both[k] for name, both in narrow.items()}
+                              for k, how in enumerate(("with a factor", "without"))}  # fmt: skip
     return [
         {"network": name, "how": how, "curve": what, "step": int(step), "trained": t, "predicted": p}
-        for name, how, one in found
-        for what in CURVES
-        for step, t, p in zip(one.steps, one.trained[what].mean(axis=0), one.predicted[what].mean(axis=0), strict=True)
-    ]
+        for how, pairs in found.items() for name, one in pairs.items() for what in CURVES
+        for step, t, p in zip(one.trained.steps, *(arm.draws[what].mean(axis=0) for arm in vars(one).values()),
+                              strict=True)
+    ]  # fmt: skip
 
 
 def pair(run: Run, name: str, case: Case, x: Data, inits: int, *, factor: bool = True) -> Pair:
-    """Trained networks, and their prediction; `factor`: with the random factor that `trust` asks for."""
+    """`factor`: with the random factor that `trust` asks for, `FACTORS` times one of its own for every network."""
     looks = list(_NARROW_LOOKS if case.rate is None else _WIDE_LOOKS)
     how: dict[str, Any] = {"optimizer": "gd" if case.rate is None else "adam", "steps": looks, "width": case.width}
     how["lr"] = case.rate or GENTLE * modes(run, case.network, x, case.width, label=f"rate of {name}")["overshoot"]
-    arm = trained(run, Network.parse(case.network, classes=2), x, label=name, inits=inits, **how)
-    label = f"prediction: {name}" + ("" if factor else ", without a factor")
-    known = run.keep(predicted, label=label, case=case, x=x, inits=inits, seed=run.seed, how=how, factor=factor)
-    return _paired(arm, known)
+    network, many = Network.parse(case.network, classes=2), FACTORS if case.rate is None and factor else 1
+    arm = trained(run, network, x, label=name, inits=inits, **how)
+    own = np.tile(starts(run, network, x.x, case.width, range(inits), label=name, seed=run.seed), (many, 1, 1))
+    label = name + ("" if factor else ", without a factor")
+    known = predicted(run, case.network, x, label=label, start=own, trust=factor, **how)
+    draws = {what: known.draws[what].reshape(many, inits, -1).mean(axis=0) for what in CURVES}
+    return Pair(arm, replace(known, draws=draws))
 
 
-def _paired(arm: Arm, known: Mapping[str, Any]) -> Pair:
-    real = {what: arm.curve(what).draws for what in CURVES}
-    inits = len(real["largest"])
-    found = {
-        what: np.asarray(known[what], dtype=np.float64).reshape(-1, inits, len(arm.steps)).mean(axis=0)
-        for what in CURVES
-    }
-    return Pair(np.asarray(arm.steps, dtype=np.float64), real, found, str(known["trust"]))
-
-
-def predicted(case: Case, x: Data, inits: int, seed: int, how: dict[str, Any], *, factor: bool) -> Piece:
-    """Rows go through all networks, `FACTORS` times where each has a random factor of its own."""
-    starts = starts_of(Network.parse(case.network, classes=2), x.x, case.width, range(inits), seed)
-    if case.rate is None and factor:
-        starts = np.tile(starts, (FACTORS, 1, 1))
-    t = fg.predict_training(case.network, data=x, start=starts, seed=seed, trust=factor, **how)
-    curves = {"largest": t.largest.draws} | {what: t.accuracy[what].draws for what in CURVES[1:]}
-    return curves | {"trust": t.trust.word if t.trust is not None else ""}
-
-
-def judged_adam(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> list[Entry]:
+def judged_adam(wide: Mapping[str, Pair], narrow: Narrow) -> list[Entry]:
     """B7: Adam in wide networks; the random factor in narrow ones (with it, without it)."""
 
     def close(what: str) -> list[Check]:
@@ -168,7 +148,7 @@ def judged_adam(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]
             for name, one in wide.items()
         ]  # fmt: skip
 
-    drawn = {name: both for name, both in narrow.items() if both[0].trust == "with a random factor"}
+    drawn = {name: both for name, both in narrow.items() if both[0].predicted.about["trust"] == "with a random factor"}
     offs = {name: tuple(one.off("largest") for one in both) for name, both in narrow.items()}
     farthest = max((one.farthest("largest") for one in wide.values()), key=lambda number: abs(number.value))
     said = ", ".join(f"{name}: off by {one}, without the factor {other}" for name, (one, other) in offs.items())
@@ -191,31 +171,24 @@ def judged_adam(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]
     ]  # fmt: skip
 
 
-def charts(wide: Mapping[str, Pair], narrow: Mapping[str, tuple[Pair, Pair]]) -> dict[str, Any]:
+def charts(wide: Mapping[str, Pair], narrow: Narrow) -> dict[str, Any]:
     """Largest share and accuracies over steps: Adam in wide networks; narrow ones with and without a factor."""
-
-    def line(name: str, one: Pair, what: str = "largest", *, dashed: bool = False) -> Line:
-        return Line(name, one.curve(what, "trained"), one.curve(what, "predicted"), dashed)
-
-    def every(what: str, *, dashed: bool = False) -> list[Line]:
-        return [line(name, one, what, dashed=dashed) for name, one in wide.items()]
-
+    both = {name: one.trained for name, one in wide.items()}, {name: one.predicted for name, one in wide.items()}
     return {
         "adam": arms_chart(
-            {"Largest share": every("largest"),
-             "Accuracy, favoured and other class": [*every("favoured"), *every("others", dashed=True)]},
+            {"Largest share": lines_of("largest", *both), "Accuracy, favoured and other class": by_class(*both)},
             title="Adam, predicted and trained", columns=2,
         ),
         "factor": arms_chart(
-            {name: [line("trained, and with a random factor", both[0]),
-                    Line("without a factor", None, both[1].curve("largest", "predicted"))]
-             for name, both in narrow.items()},
+            {name: [Line("trained, and with a random factor", *(arm.curve("largest") for arm in vars(one).values())),
+                    Line("without a factor", None, none.predicted.curve("largest"))]
+             for name, (one, none) in narrow.items()},
             title="Narrow networks, predicted with a random factor and without", columns=2,
         ),
     }  # fmt: skip
 
 
-adam = measured(
+adam = Item(
     "beyond/adam", "Adam's early phase, and narrow networks, by tangent kernels", "theory.md §7", claims=("B7",),
     needs=("mnist",), seconds=(20, 400),
     about="{cases}. Those named with a width: gradient descent at a twentieth of the rate that overshoots, {many} "
@@ -401,14 +374,14 @@ def chart(found: Measured) -> library.Chart:
                 rows.append({"name": case.family, "at": aside * case.known.gamma, "panel": panel})
                 rows[-1]["value"] = Number(value.value - 1.0, value.error)
     return lines(
-        rows, "at", panel="panel", also={panel: [predicted_line("γ = P − 1", ENDS, ENDS)] for panel in ("γ", "P − 1")},
+        rows, "at", panel="panel", also={panel: [line("γ = P − 1", ENDS, ENDS)] for panel in ("γ", "P − 1")},
         title="Bias and nonlinearity of networks whose gradients are nearly constant",
         x_title="γ in closed form (logarithmic)", y_title="Measured", x_scale="log", y_scale="log", dodge=False,
         width=430, height=320,
     )  # fmt: skip
 
 
-frontier = measured(
+frontier = Item(
     "beyond/frontier", "Bias, gradients and nonlinearity before training", "theory.md §10", claims=("B4",),
     about="18 networks of width {width} (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 "
     "outputs, {points} random points of that dimension, {inits} initializations each.",

@@ -14,10 +14,10 @@ from firstguess import Network, Stand, predict, tune
 from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.charts import Line, arms_chart
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import UNKNOWN, Array, Check, Number, check, claimed, each
 from firstguess_papers.library import changed, stand
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.training_pieces import (
     SAME_SCORE,
     Arm,
@@ -344,7 +344,7 @@ def _each(settings: Sequence[Setting], words: Callable[[Setting], Sequence[str]]
     return "; ".join(f"{s.name}: {', '.join(words(s))}" for s in settings if words(s)) or "none"
 
 
-repair = measured(
+repair = Item(
     "beyond/repair", "Repaired deep networks in training, beside a shallow one of equal nonlinearity", "theory.md §10",
     claims=("B5", "B8"), needs=("fashion_mnist", "cifar10"),
     about="Eight arms of {depth} layers of {width} (and a shallow one), SGD and Adam, batches of {batch}; {points} "

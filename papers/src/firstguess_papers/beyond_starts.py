@@ -13,10 +13,10 @@ import firstguess as fg
 from firstguess import Network
 from firstguess.data import Data
 from firstguess_papers.charts import Line, arms_chart, lines
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, each
 from firstguess_papers.library import Piece
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.training_pieces import Arm, apart, more, number, part_of, trained
 
@@ -216,7 +216,7 @@ def _head_row(name: str, one: Moved) -> dict[str, Any]:
     return line
 
 
-imbalance = measured(
+imbalance = Item(
     "beyond/imbalance", "A moved head, and one class in twenty", "theory.md §10", claims=("B8",),
     needs=("mnist", "cifar10"), seconds=(16, 150),
     about="MNIST 4 against 9, {rare} and 20 times as many images, {held} of each held out; 5 hidden layers of {width}, "
@@ -293,7 +293,7 @@ def _prints(c: Found) -> dict[str, Any]:
     ]}  # fmt: skip
 
 
-seed_print = measured(
+seed_print = Item(
     "beyond/seed-print", "What stays of the seed: guesses and the hidden direction", "theory.md §14", claims=("B10",),
     needs=("mnist", "ag-news"), seconds=(5, 290),
     about="MLP of 5 × {width} on {points} images of MNIST, gradient descent and AdamW; GPT-2 of 2 × {size} on AG News "

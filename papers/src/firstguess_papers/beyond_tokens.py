@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 import firstguess as fg
 from firstguess_papers.charts import dots, lines
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Array, Number, check, claimed, each
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.mf import mean, ratio
 from firstguess_papers.running import Run
 
@@ -276,7 +276,7 @@ def judge_norm(depths: Sequence[int], ratios: By_design, floors: By_design, shar
     )  # fmt: skip
 
 
-tokens_norm = measured(
+tokens_norm = Item(
     "beyond/tokens-norm",
     "The kind of norm does not matter in transformers: LayerNorm against RMSNorm on the same weights",
     "theory.md §9, (21)", claims=("B2",), version=2, seconds=(6, 200),
@@ -333,7 +333,7 @@ def judge_depth(depths: Sequence[int], found: By_design, theory: Mapping[str, Se
     ]  # fmt: skip
 
 
-tokens_depth = measured(
+tokens_depth = Item(
     "beyond/tokens-depth", "Transformer or LLaMA: bias by depth with post-norm, pre-norm, RMSNorm and gates",
     "theory.md §9; the question NORM §1 opens with", claims=("B2",), seconds=(6, 130),
     about="Blocks of attention (4 heads) and MLP, all variances 1, width {width}, {depth} blocks; {n} sequences of "
@@ -418,7 +418,7 @@ def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str
     )  # fmt: skip
 
 
-tokens_shared = measured(
+tokens_shared = Item(
     "beyond/tokens-shared",
     "In real transformers it is what sequences share that makes the bias: positions, CLS, BOS, types",
     "theory.md §9, (20)", claims=("B2",), seconds=(6, 120),
@@ -466,7 +466,7 @@ def _own_guesses(c: Found) -> dict[str, Any]:
     return {"found": found, "chance": chance, "lines": rows}
 
 
-tokens_own = measured(
+tokens_own = Item(
     "beyond/tokens-own", "How often a tied language-model head guesses its own input does not depend on γ",
     "theory.md §9, (30)", claims=("B3",), seconds=(4, 60),
     about="Tokens' vectors, a vector that all share and a gated block, whose sizes add up so that the own logit stands "

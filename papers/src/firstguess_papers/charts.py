@@ -12,6 +12,7 @@ import numpy as np
 import firstguess as fg
 from firstguess import InvalidInput
 from firstguess_papers import library
+from firstguess_papers.items import Rows
 from firstguess_papers.judging import Array, Number, proportion
 from firstguess_papers.library import Curve, predicted_law
 from firstguess_papers.training_pieces import Arm
@@ -120,7 +121,7 @@ def row(name: str, m: fg.Measurement, **more: Any) -> dict[str, Any]:
     return line
 
 
-def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def columns(rows: Rows) -> dict[str, list[Any]]:
     """Rows as columns; what a row does not have is None, and a `Number` has a second column for its error.
 
     >>> columns([{"name": "ReLU", "gamma": Number(0.5, 0.1)}, {"name": "tanh"}])
@@ -171,25 +172,33 @@ def beyond_flips(m: fg.Measurement) -> Number:
     return largest(m) - Number(fg.Guesses(0.0, m.classes, m.points).expected_max())
 
 
-def layer_lines(
-    found: Mapping[Any, Sequence[Number]], names: Sequence[str], theory: Mapping[Any, Any] | None = None
-) -> list[dict[str, Any]]:
-    """A line for every cell and depth: γ after 1, 2, … blocks, and the closed form's where it is known.
+def grid(axes: str, **columns: Any) -> list[dict[str, Any]]:
+    """Rows of a table: one for every key of the first column, its parts by the names of the axes.
 
-    `names` are those of the keys.
+    A column is a mapping by such keys, or of mappings and lists that are mappings again (a list counts from 1), or a
+    function of the parts of a key. What it does not have stays out.
 
-    >>> layer_lines({("ReLU", "before"): [Number(0.5, 0.1)]}, ["name", "place"])
-    [{'name': 'ReLU', 'place': 'before', 'depth': 1, 'value': Number(value=0.5, error=0.1)}]
+    >>> grid("name depth", value={"ReLU": [0.5, 0.8]}, theory={("ReLU", 1): 0.4}, at=lambda name, depth: depth / 2)
+    [{'name': 'ReLU', 'depth': 1, 'value': 0.5, 'theory': 0.4, 'at': 0.5}, {'name': 'ReLU', 'depth': 2, ...'at': 1.0}]
     """
+    names = axes.split()
+    known = {name: one if callable(one) else _by_key(one, len(names)) for name, one in columns.items()}
     return [
-        {**dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)), "depth": k, "value": g}
-        | ({"theory": float(theory[key][k - 1])} if theory and key in theory else {})
-        for key, values in found.items()
-        for k, g in enumerate(values, start=1)
+        dict(zip(names, key, strict=True))
+        | {name: one(*key) if callable(one) else one[key] for name, one in known.items() if callable(one) or key in one}
+        for key in next(iter(known.values()))
     ]
 
 
-Rows: TypeAlias = Sequence[Mapping[str, Any]]
+def _by_key(values: Any, axes: int) -> dict[tuple[Any, ...], Any]:
+    """Values by the parts of their keys, as many as there are axes."""
+    if not axes:
+        return {(): values}
+    pairs = values.items() if isinstance(values, Mapping) else enumerate(values, start=1)
+    keyed = ((key if isinstance(key, tuple) else (key,), value) for key, value in pairs)
+    return {(*key, *rest): one for key, value in keyed for rest, one in _by_key(value, axes - len(key)).items()}
+
+
 MARKS = "Points: measured ± 2 standard errors; lines: closed form."
 MARKS_ALONE = "Points: measured ± 2 standard errors."
 DOTS = "Measured ± 2 standard errors."

@@ -78,7 +78,7 @@ def run_once(
             how = f"pip install firstguess-papers, or pip install {absent}"
             raise Missing(f"this item needs the package {absent}, which is not installed: {how}")
         with workers(folder / "pieces") as run.crew, later_looks(LOOKS) if look else nullcontext():
-            outcome = item.function(run)
+            outcome = item.outcome(run)
         answered = {entry.claim for entry in outcome.entries}
         if answered != set(item.claims):
             got = ", ".join(sorted(answered)) or "none"
@@ -95,9 +95,9 @@ def run_once(
     seconds = round(time.perf_counter() - started + run.saved_seconds, 1)
     tables = tuple(f"{name}.parquet" for name in outcome.tables)
     record = Record(
-        item.id, item.title, item.claims, item.where, status, quick, item.settings(quick, changed, times), item.version,
-        __version__, seed, seconds, tuple(outcome.entries), tuple(charts), tables, tuple(outcome.notes), reason,
-        made.commit, made.checks, tuple(records.plain(sizes)), look,
+        item.id, item.title, tuple(item.claims), item.where, status, quick, item.settings(quick, changed, times),
+        item.version, __version__, seed, seconds, tuple(outcome.entries), tuple(charts), tables, tuple(outcome.notes),
+        reason, made.commit, made.checks, tuple(records.plain(sizes)), look,
     )  # fmt: skip
     records.write(folder, record)
     return record

@@ -12,10 +12,10 @@ from scipy import integrate, special
 
 import firstguess as fg
 from firstguess_papers import charts, library
-from firstguess_papers.charts import deep, gamma, largest, laws, lines, points, share, std, theory_gamma
-from firstguess_papers.items import Holds
+from firstguess_papers.charts import deep, gamma, grid, largest, laws, lines, points, share, std, theory_gamma
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Check, Number, all_of, biased, check, claimed, close, power_law, same, surely
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 
 ONE = "dense(weight_var=2) > {} > dense(weight_var=2)"
 POOLED = "ReLU + max-pool of 4"
@@ -29,7 +29,7 @@ def _middle_and_ends(m: Any) -> tuple[Number, Number]:
     return share(m, 0.4, 0.6), Number(low.value + high.value, math.hypot(low.error, high.error))
 
 
-fig5 = measured(
+fig5 = Item(
     "igb/fig5", "How an untrained network splits random data", "IGB Fig 5", claims=("I1",),
     about="One hidden layer of {width} (our size), Kaiming; blobs in {d} dimensions, {n} points; {inits} networks "
     "each.",
@@ -62,7 +62,7 @@ def _mlp(kind: str, depth: int) -> Any:
 
 
 DEEPER = ("ReLU", "tanh", "ReLU minus its mean")
-fig7 = measured(
+fig7 = Item(
     "igb/fig7", "Depth amplifies bias and never creates it", "IGB Fig 7, App. F.2", claims=("I9",),
     about="ReLU, tanh and ReLU minus its mean, 1 to 20 hidden layers of {width} (our size), σw² = 2; blobs in {d} "
     "dimensions, {n} points; {inits} networks each.",
@@ -121,7 +121,7 @@ def _even(c: Found, *keys: tuple[str, int]) -> list[Check]:
                   than="coin flips") for kind, depth in keys]  # fmt: skip
 
 
-fig8 = measured(
+fig8 = Item(
     "igb/fig8", "ReLU minus its mean is neutral", "IGB Fig 8", claims=("I6",),
     about="One hidden layer and five, of {width} (our size), σw² = 2; blobs in 1000 dimensions, {n} points; {inits} "
     "networks each. The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
@@ -147,7 +147,7 @@ fig8 = measured(
 )  # fmt: skip
 
 
-self_averaging = measured(
+self_averaging = Item(
     "igb/self_averaging", "A larger network does not have a more even split", "IGB §4.1", claims=("I4",),
     about="One hidden ReLU layer of {widths}, 2 and 10 classes; blobs in {d} dimensions, {n} points; {inits} networks "
     "each.",
@@ -189,7 +189,7 @@ def _activation(name: str) -> Any:
     return fg.activation(name) if "(" not in name else fg.centered(name[9:-1])
 
 
-criterion = measured(
+criterion = Item(
     "igb/criterion", "Every registered activation: bias iff its mean is not 0", "IGB App. G", claims=("I5",),
     about="One hidden layer of {width} (our size), σw² = 1; blobs in {d} dimensions, {n} points; {inits} networks of "
     "ten outputs an activation: all registered ones, and four with their mean taken off.",
@@ -257,7 +257,7 @@ def _shifted_gamma(name: str, shift: float) -> float:
     return float(fg.predict(f"dense > {ODD[name]} > dense", inputs=inputs).gamma[-1])
 
 
-uncentred = measured(
+uncentred = Item(
     "igb/uncentred", "Uncentred inputs bring bias with any activation", "IGB §4.1",
     claims=("I7",), needs=("digits",), seconds=(12, 80),
     about="Linear, tanh, erf, sin and ReLU, one hidden layer of {widths} (our size), σw² = 1; blobs in {d} dimensions "
@@ -284,9 +284,8 @@ uncentred = measured(
         also="blobs shifted by 1: " + ", ".join(f"{name} {g[1.0]}" for name, g in c.moved.items()),
     )],
     charts=lambda c: {"shift": lines(
-        [{"name": name, "shift": s, "gamma": g, "theory": _shifted_gamma(name, s)}
-         for name, by in c.moved.items() for s, g in by.items()],
-        "shift", "gamma", x_title="Constant added to all inputs (their spread is 1)", y_scale="symlog",
+        grid("name shift", gamma=c.moved, theory=_shifted_gamma), "shift", "gamma",
+        x_title="Constant added to all inputs (their spread is 1)", y_scale="symlog",
     )},
     holds={"shift": "Moving the data off zero biases networks whose activation is odd"},
 )  # fmt: skip
@@ -325,7 +324,7 @@ def _maxpool(c: Found) -> dict[str, Any]:
     }
 
 
-maxpool = measured(
+maxpool = Item(
     "igb/maxpool", "Max-pooling creates bias and amplifies it", "IGB §4.2, App. E", claims=("I8",),
     about="One hidden layer, linear or ReLU, max-pool of K = {pools} over 200·K nodes (at most {most}; our sizes); "
     "blobs in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
@@ -364,9 +363,8 @@ maxpool = measured(
     ],
     charts=lambda c: {
         "pools": lines(
-            [{"name": name, "pool": k, "gamma": g, "theory": c.theory[name, k]}
-             for name, by in c.by_pool.items() for k, g in by.items()],
-            "pool", "gamma", title="Bias by the size of max-pools", x_title="Nodes in a pool, K", x_scale="log",
+            grid("name pool", gamma=c.by_pool, theory=c.theory), "pool", "gamma", x_scale="log",
+            title="Bias by the size of max-pools", x_title="Nodes in a pool, K",
             y_scale="symlog", dodge=False,
         ),
         "maxima": fg.figures.lines_chart(
@@ -411,7 +409,7 @@ def _scales(c: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-weight_scale = measured(
+weight_scale = Item(
     "igb/weight_scale", "Weights of order 1/N: what an arg-max sees", "IGB §5", claims=("I11",),
     about="One hidden layer of N = {widths}, inputs of N dimensions (blobs, 300 points); standard deviation of weights "
     "√2/√N or √2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; {inits} networks each.",

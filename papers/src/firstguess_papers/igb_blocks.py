@@ -12,22 +12,10 @@ from scipy import integrate, special
 
 import firstguess as fg
 from firstguess_papers import charts
-from firstguess_papers.charts import (
-    EVEN,
-    FLIPS,
-    KAIMING,
-    deep,
-    dots,
-    gamma,
-    gammas,
-    layer_lines,
-    lines,
-    std,
-    theory_gamma,
-)
-from firstguess_papers.items import Holds
+from firstguess_papers.charts import EVEN, FLIPS, KAIMING, deep, dots, gamma, gammas, grid, lines, std, theory_gamma
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Check, biased, check, claimed, close
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even
 
 CONSTANTS = (0.0, 0.25, 0.5, 1.0, 2.0)
@@ -44,7 +32,7 @@ def _is_even(c: Found, name: str) -> list[Check]:
     ]
 
 
-constants = measured(
+constants = Item(
     "igb/constants", "A constant brings bias, a batch's own mean takes it away", "IGB App. G.3", claims=("I22",),
     about="tanh + 0 to 2, one hidden layer of {width}; ReLU without and with its batch's mean taken off (all {n} "
     "points, or batches of 16), {depth} layers of {width} and one more (our sizes); Kaiming, blobs of that dimension; "
@@ -84,15 +72,13 @@ constants = measured(
         ),
     ],
     tables=lambda c: {
-        "constants": [
-            {"name": "tanh + constant", "at": a, "theory": c.theory[a], "value": g} for a, g in c.shifted.items()
-        ],
-        "centred": layer_lines(c.found, ["name"]),
+        "constants": grid("at", value=c.shifted, name=lambda _: "tanh + constant", theory=c.theory),
+        "centred": grid("name depth", value=c.found),
     },
     charts=lambda c: {
         "centred": lines(
-            layer_lines(c.found, ["name"], {name: fg.predict(deep(BLOCKS[name], c.depth)).gamma[1:]
-                                            for name in (PLAIN, WHOLE)}),
+            grid("name depth", value=c.found,
+                 theory={name: fg.predict(deep(BLOCKS[name], c.depth)).gamma[1:] for name in (PLAIN, WHOLE)}),
             "depth", title="ReLU minus its batch's own mean: γ by depth",
         ),
         "constants": lines(
@@ -140,7 +126,7 @@ def _closed_form(block: str) -> float | None:
         return None
 
 
-pooling = measured(
+pooling = Item(
     "igb/pooling", "Bias comes from activation and pooling together", "IGB §4.2, eq. 16", claims=("I21",),
     about="One hidden layer of {nodes} pooled nodes (our size), Kaiming: seven activations × no pool, average of 4, "
     "largest of 2 and of 4, and tanh minus the mean of the largest of two; blobs in {d} dimensions, {n} points; "
@@ -207,7 +193,7 @@ def _departs(c: Found, width: int) -> Check:
     return replace(one, asked=f"not {one.asked}", truth=None if one.truth is None else not one.truth)
 
 
-weight_laws = measured(
+weight_laws = Item(
     "igb/weight_laws", "Weights of any law with the same variance", "IGB §3; NORM §2", claims=("I20",),
     about="Eight weight distributions, three ReLU layers, Kaiming variances; blobs in {d} dimensions, {n} points; "
     "networks each by width (our sizes): {sizes}. LayerNorm after ReLU at width {wide}: {after} networks each.",
@@ -241,15 +227,13 @@ weight_laws = measured(
             otherwise="even without a variance LayerNorm after ReLU leaves no bias",
         ),
     ],
-    tables=lambda c: {"laws": [
-        {"law": law, "width": width, "std": found, "theory": c.theory} for (law, width), found in c.plain.items()
-    ]},
+    tables=lambda c: {"laws": grid("law width", std=c.plain, theory=lambda *_: c.theory)},
     charts=lambda c: {"laws": dots(
-        [{"panel": panel, "law": LAWS[law], "width": f"width {width}", "std": found, "theory": theory}
-         for panel, of, theory in (
-             ("Plain ReLU", c.plain, c.theory),
-             ("LayerNorm after ReLU: beyond even", {(law, c.wide): g for law, g in c.cured.items()}, 0.0),
-         ) for (law, width), found in of.items()],
+        grid("panel law width", std={
+            panel: {(LAWS[law], f"width {width}"): found for (law, width), found in of.items()} for panel, of in (
+                ("Plain ReLU", c.plain),
+                ("LayerNorm after ReLU: beyond even", {(law, c.wide): g for law, g in c.cured.items()}))
+        }, theory=lambda panel, *_: c.theory if panel == "Plain ReLU" else 0.0),
         "law", "std", by="width", panel="panel", x_domain=(-0.02, 0.42),
     )},
     holds={"laws": Holds("The distribution of the weights does not matter while tails are light", entries=(0,))},
@@ -330,7 +314,7 @@ def _limit_cells(c: Found) -> dict[Any, Cell]:
     return cells
 
 
-limits = measured(
+limits = Item(
     "igb/limits", "Must dimension, widths, data and depth grow in an order?", "IGB App. C, Remark 1; MF",
     claims=("I19",),
     about="ReLU, Kaiming, random data ({n} points), two classes. One hidden layer: width/dimension from 1/16 to 16, "

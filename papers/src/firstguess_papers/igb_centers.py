@@ -14,10 +14,10 @@ from scipy import special
 import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
-from firstguess_papers.charts import largest, law_panel, lines, predicted, ratio, row, theory_gamma
-from firstguess_papers.items import Holds
+from firstguess_papers.charts import grid, largest, law_panel, lines, predicted, ratio, row, theory_gamma
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root, same
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 
 
 def simulate(
@@ -127,7 +127,7 @@ def _fig6(c: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-fig6 = measured(
+fig6 = Item(
     "igb/fig6", "The centers of output nodes: their law against the number of points and the width",
     "IGB Fig 6, §3, App. B, C", claims=("I2", "I3"),
     about="One hidden layer of 200 (our size), linear or ReLU, σw² = 2; blobs in {d} dimensions, {sizes} points; and "
@@ -167,10 +167,8 @@ fig6 = measured(
             x_title="Center of an output node / its spread over data",
         ),
         "widths": lines(
-            [{"width": w, "name": name, "value": v} for name, values in (
-                ("centers: standard deviation over nodes", c.center),
-                ("spread over data: relative difference between nodes", c.relative),
-            ) for w, v in values.items()],
+            grid("name width", value={"centers: standard deviation over nodes": c.center,
+                                      "spread over data: relative difference between nodes": c.relative}),
             "width", also={"": [predicted("theory", c.ends, [_std("ReLU", c.many)] * 2)]},
             title="Centers and spreads of output nodes by width", y_title="Standard deviation between nodes",
             x_scale="log", y_scale="log", dodge=False,
@@ -201,7 +199,7 @@ def _first(c: Found, shifted: bool) -> list[Check]:
             for (name, w), g in c.gammas.items() if ("shifted" in name) == shifted]  # fmt: skip
 
 
-layers = measured(
+layers = Item(
     "igb/layers", "In which layer nodes first differ in their centers", "IGB §3", claims=("I10",),
     about="ReLU and tanh, 3 hidden layers of {widths} (our size), σw² = 2; blobs in {d} dimensions, {n} points, "
     "centred or shifted by 0.5; {inits} networks, 20 nodes a layer, in plain NumPy.",
@@ -327,7 +325,7 @@ def _panel_classes(label: str, m: Any, law: Any, rival: Array) -> Any:
     return replace(panel, curves=curves, top=5.0)
 
 
-multiclass = measured(
+multiclass = Item(
     "igb/multiclass", "Many classes: the strongest rival alone, against the exact law and networks", "IGB App. H",
     claims=("I12",),
     about="{many} classes, γ from 0.1 to 100: both laws on the same {draws} draws of centers; networks with one hidden "

@@ -13,10 +13,10 @@ from scipy import special
 import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
-from firstguess_papers.charts import KAIMING, deep, lines, predicted, std, theory_gamma
-from firstguess_papers.items import Holds
+from firstguess_papers.charts import KAIMING, deep, grid, lines, predicted, std, theory_gamma
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Array, Check, above, average, check, claimed, close, proportion, root
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 
 SHOWN = (1, 2, 3, 4, 5)
 RANKS = (1, 2, 3)  # whose laws are drawn and checked
@@ -101,7 +101,7 @@ def _ranked(c: Found) -> dict[str, Any]:
     return {"found": found, "panels": panels}
 
 
-ranked = measured(
+ranked = Item(
     "igb/ranked", "The k-th largest class, and the entropy of the guesses", "IGB App. H; NORM App. A, B",
     claims=("I24",),
     about="Ten classes, one hidden ReLU layer with max-pools of 1, 4 and 25 over {nodes} pooled nodes or more (γ = "
@@ -242,7 +242,7 @@ def _ends(c: Found, what: str) -> str:
     return f"{first} when even, {last} at most bias"
 
 
-logits = measured(
+logits = Item(
     "igb/logits", "The logits of one network: bias is a cloud that misses the boundary",
     "IGB §3, Figs 3, 4; NORM App. C.1", claims=("I27",),
     about="Two classes, {n} random points in {d} dimensions; LayerNorm after ReLU (1 layer) and plain ReLU of 1, 5 and "
@@ -355,7 +355,7 @@ def _structure(c: Found) -> dict[str, Any]:
     return {"found": found, "depths": depths, "kernel": known, "worst": worst}
 
 
-structure = measured(
+structure = Item(
     "igb/structure", "Does structure in the data amplify bias?", "IGB §3, App. I.1", claims=("I23",),
     needs=("mnist", "cifar10"), seconds=(15, 110),
     about="MNIST and CIFAR-10 images (standardized, {n} each) and noise of CIFAR-10's shape; ReLU, GELU and tanh, "
@@ -384,10 +384,7 @@ structure = measured(
             otherwise="networks of this width depart from it by more",
         ),
     ],
-    tables=lambda c: {"structure": [
-        {"data": name, "activation": phi, "depth": depth, "std": v, "kernel": c.kernel[name, phi, depth]}
-        for (name, phi, depth), v in c.found.items()
-    ]},
+    tables=lambda c: {"structure": grid("data activation depth", std=c.found, kernel=c.kernel)},
     charts=lambda c: {"structure": lines(
         c.tables["structure"], "depth", "std", by="data", panel="activation",
         also={label: [predicted(name, c.depths, [c.kernel[name, label, k] for k in c.depths])

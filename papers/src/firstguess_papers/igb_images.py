@@ -13,9 +13,9 @@ from firstguess_papers import image_models as networks
 from firstguess_papers import library
 from firstguess_papers.charts import largest, laws, note_largest, std
 from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
-from firstguess_papers.items import Holds
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Check, Number, average, check, claimed
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 
 KAIMING = (2.0, 0.0)  # σw², σb²
 TANH, RELU = KINDS
@@ -52,7 +52,7 @@ def _fig1_cells(c: Found) -> dict[Any, Cell]:
     }
 
 
-fig1 = measured(
+fig1 = Item(
     "igb/fig1", "CNN-A on two CIFAR-10 classes: the choice of activation and pool decides", "IGB Fig 1",
     claims=("I8",), needs=("cifar10",), seconds=(13, 90),
     about="CNN-A (kernel {kernels}, last pool 4: our sizes), cats and dogs, {n} images; {inits} networks each, "
@@ -82,7 +82,7 @@ def _fig10_cells(c: Found) -> dict[Any, Cell]:
     }
 
 
-fig10 = measured(
+fig10 = Item(
     "igb/fig10", "CNN-B on MNIST, even or odd: data correlations amplify", "IGB Fig 10",
     claims=("I13",), needs=("mnist",), seconds=(9, 100),
     about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images, standardized, {inits} networks "
@@ -115,7 +115,7 @@ def _means(m: Any) -> dict[str, float]:
     return {"smallest_mean": float(means.min()), "largest_mean": float(means.max()), "p_alike": chance}
 
 
-fig11 = measured(
+fig11 = Item(
     "igb/fig11", "CNN-B on CIFAR-10, ten classes", "IGB Fig 11",
     claims=("I14",), needs=("cifar10",), seconds=(13, 100),
     about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images; {inits} networks each, Kaiming.",
@@ -176,7 +176,7 @@ def _panel(c: Found, kind: Kind) -> Any:
     return fg.figures.Panel(kind, np.arange(_SHOWN + 2) - 0.5, shares, {"coin flips": even}, note)
 
 
-fig12 = measured(
+fig12 = Item(
     "igb/fig12", "A hundred classes: most get nothing", "IGB Fig 12",
     claims=("I15",), needs=("cifar100",), seconds=(14, 110), version=2,
     about="CNN-B (16 channels, kernel {kernel}) on {n} CIFAR-100 images, 100 classes; {inits} networks each, Kaiming.",
@@ -211,7 +211,7 @@ def _fig13_cells(c: Found) -> dict[Any, Cell]:
         return {name: Cell(MODELS[name](), x, name=name) for name in c.models}
 
 
-fig13 = measured(
+fig13 = Item(
     "igb/fig13", "ResNet and vision transformer before training", "IGB Fig 13",
     claims=("I16",), needs=("cifar10",), packages=("transformers",), seconds=(14, 110),
     about="{models} (stand-ins: ResNet10 with blocks 1, 1, 1, 1 of 32 to 256 channels; ViTs of patch 4, the narrower "

@@ -15,9 +15,9 @@ from firstguess_papers import charts
 from firstguess_papers import image_models as networks
 from firstguess_papers.charts import Line, arms_chart, by_class
 from firstguess_papers.image_models import CNN_A, KINDS, Block, Kind
-from firstguess_papers.items import Holds
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Array, Check, Number, check, claimed, each
-from firstguess_papers.measured import Found, Training, measured
+from firstguess_papers.measured import Found, Training
 from firstguess_papers.training_pieces import (
     GAP,
     MEMBERS,
@@ -102,7 +102,7 @@ def _quantities_small(c: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-fig14 = measured(
+fig14 = Item(
     "igb/fig14", "A small learning rate: recall class by class, with bias and without", "IGB Fig 14", claims=("I17",),
     needs=("cifar10",), seconds=(20, 220),
     about="{network}, {half} of each, weights of PyTorch's variance (1/3 by fan-in), biases 0, SGD in batches of 32 at "
@@ -247,7 +247,7 @@ def _rates_chart(c: Found) -> Any:
     )  # fmt: skip
 
 
-fig15 = measured(
+fig15 = Item(
     "igb/fig15", "A large learning rate: classes hand over to each other", "IGB Fig 15", claims=("I18",),
     needs=("cifar10",), seconds=(15, 170),
     about="{network} ({n}), weights of PyTorch's variance (1/3 by fan-in), biases 0, full batches at {lr}, {steps} "
@@ -400,7 +400,7 @@ def _window_series(c: Found) -> list[fg.figures.Series]:
     return series
 
 
-rates = measured(
+rates = Item(
     "igb/window", "Where training ends, and the window of good learning rates", "IGB App. I.3", claims=("I25", "I26"),
     needs=("mnist",), seconds=(15, 200),
     about="3 hidden layers of {width} on {n} MNIST images, even or odd, each pixel centred; full batches, {steps} "

@@ -7,17 +7,17 @@ a record is current follow from them: they are written nowhere else.
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from firstguess import InvalidInput
 
 if TYPE_CHECKING:
     from firstguess_papers.library import Chart
+    from firstguess_papers.measured import Cell, Found, Training
     from firstguess_papers.running import Run
 
 Verdict: TypeAlias = Literal["holds", "holds with a limit", "does not hold", "not tested"]
@@ -29,6 +29,7 @@ MEANINGS = {
     "not tested": "no item ran, or its errors were too large to decide",
 }
 Table: TypeAlias = Mapping[str, Sequence[Any]]  # column name -> values, all of one length
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
 PAPERS = {
     "igb": "Initial Guessing Bias (ICML 2024)",
     "norm": "Where You Place the Norm Matters (2025; version 4 of April 2026: Pre-Norm vs Post-Norm)",
@@ -127,7 +128,7 @@ Sizes: TypeAlias = Mapping[str, Any]  # name -> number, text, or several of them
 WORK = ("parts", "chunk")  # sizes that say how work is divided, not what is computed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Item:
     """One figure of a paper. `id` is "paper/name"; `seconds` are processor time of quick and full, estimated.
 
@@ -135,29 +136,61 @@ class Item:
     and `full` are the sizes, or several sets of them, each of which is computed. `needs` names data sets, `packages`
     optional Python packages: where one is absent the item is skipped, and says how to get it. `version` goes up when
     the item's numbers change: what other versions have stored is not used, and their records are outdated.
+
+    What it does is data, too. `cells` are measured, each with the options `measure` of `fg.measure`, or trained;
+    `quantities` are read off them, or computed in other pieces; `judge` gives the entries for the `claims`.
+    `rows(found, *key)` has further columns of a cell's line in the `table` ("laws" where there is no other table).
+    `tables` are others, `charts` are drawn, of these tables if they like; `holds` are titles of charts that state a
+    finding, all others have the item's unless they have one. All get what the first set of sizes found. What does not
+    fit is a `function`.
+
+    >>> toy = Item("beyond/toy", "A toy", "§4", claims=["I4"], about="{coins} coins", quick=dict(coins=2),
+    ...            full=dict(coins=9), seconds=(1, 2), function=lambda run: Outcome(()))
+    >>> toy.paper, toy.settings(quick=True)
+    ('beyond', '2 coins')
     """
 
     id: str
     title: str
-    claims: tuple[str, ...]
     where: str
+    _: KW_ONLY
     about: str
-    quick: tuple[Sizes, ...]
-    full: tuple[Sizes, ...]
+    quick: Sizes | Sequence[Sizes]
+    full: Sizes | Sequence[Sizes]
     seconds: tuple[float, float]
-    function: Callable[[Run], Outcome]
-    needs: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
+    claims: Sequence[str] = ()
+    needs: Sequence[str] = ()
+    packages: Sequence[str] = ()
     version: int = 1
+    cells: Callable[[Found], Mapping[Any, Cell | Training]] = lambda _: {}
+    measure: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    quantities: Callable[[Found], Mapping[str, Any]] = lambda _: {}
+    judge: Callable[[Found], Sequence[Entry]] = lambda _: ()
+    rows: Callable[..., Mapping[str, Any]] | None = None
+    table: str = ""
+    tables: Callable[[Found], Mapping[str, Table | Rows]] | None = None
+    charts: Callable[[Found], Mapping[str, Chart]] = lambda _: {}
+    holds: Mapping[str, Holds | str] = field(default_factory=dict[str, Any])
+    notes: Sequence[str] | Callable[[Found], Sequence[str]] = ()
+    function: Callable[[Run], Outcome] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z]+/[a-z0-9_.-]+", self.id) or self.paper not in PAPERS:
             raise InvalidInput(f"an id such as igb/fig5; papers: {', '.join(PAPERS)}", got=repr(self.id), where="item")
         asked = set(re.findall(r"{(\w+)", self.about))
         said = asked | {*WORK, *(["inits"] if "networks" in asked else [])}
-        for sizes in (*self.quick, *self.full):
+        for sizes in (*_sets(self.quick), *_sets(self.full)):
             if not set(sizes) <= said or not asked <= {*sizes, "networks"}:
                 raise InvalidInput(f"about= with the sizes {', '.join(sizes)}", got=self.about, where=self.id)
+
+    def outcome(self, run: Run) -> Outcome:
+        """What it finds: computed now, or taken from where the run keeps it."""
+        from firstguess_papers.measured import found
+
+        outcome = self.function(run) if self.function else found(self, run)
+        for chart in outcome.charts.values():
+            _describe(chart, self.title, self.settings(run.quick, run.changed, run.times))
+        return outcome
 
     @property
     def paper(self) -> str:
@@ -167,12 +200,12 @@ class Item:
     def sizes(self, quick: bool, changed: Sizes | None = None, times: int = 1) -> tuple[dict[str, Any], ...]:
         """The sets of sizes, with some of them changed: `{"width": 400}`, and `times` as many parts of an ensemble.
 
-        >>> toy = item("beyond/toy", "A toy", claims=["I4"], where="§4", about="{coins} coins", quick=dict(coins=2),
-        ...            full=dict(coins=9), seconds=(1, 2))(lambda run: Outcome(()))
+        >>> toy = Item("beyond/toy", "A toy", "§4", about="{coins} coins", quick=dict(coins=2), full=dict(coins=9),
+        ...            seconds=(1, 2))
         >>> toy.sizes(False), toy.sizes(True, {"coins": 3})
         (({'coins': 9},), ({'coins': 3},))
         """
-        chosen = self.quick if quick else self.full
+        chosen = _sets(self.quick if quick else self.full)
         for name, value in (changed or {}).items():
             known = list(dict.fromkeys(name for sizes in chosen for name in sizes))
             if name not in known:
@@ -181,7 +214,12 @@ class Item:
             like = next(sizes[name] for sizes in chosen if name in sizes)
             if not _fits(value, like):
                 raise InvalidInput(f"{name} like {_words(like)}", got=_words(value), where="--set")
-            own = [one for sizes in (*self.quick, *self.full) if name in sizes for one in _several(sizes[name])]
+            own = [
+                one
+                for sizes in (*_sets(self.quick), *_sets(self.full))
+                if name in sizes
+                for one in _several(sizes[name])
+            ]
             for one in _several(value):
                 if isinstance(one, str) and one not in own:
                     raise InvalidInput(f"{name} of {self.id}: {'; '.join(dict.fromkeys(own))}", got=one, where="--set")
@@ -205,6 +243,10 @@ class Item:
             for sizes in self.sizes(quick, changed, times)
         ]
         return " Again: ".join(told)
+
+
+def _sets(given: Sizes | Sequence[Sizes]) -> Sequence[Sizes]:
+    return (given,) if isinstance(given, Mapping) else given
 
 
 def _several(value: Any) -> list[Any]:
@@ -239,46 +281,3 @@ def _words(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}".replace(",", " ") if value >= 10_000 else str(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def item(
-    id: str,
-    title: str,
-    *,
-    claims: Sequence[str],
-    where: str,
-    about: str,
-    quick: Sizes | Sequence[Sizes],
-    full: Sizes | Sequence[Sizes],
-    seconds: tuple[float, float],
-    needs: Sequence[str] = (),
-    packages: Sequence[str] = (),
-    version: int = 1,
-) -> Callable[[Callable[[Run], Outcome]], Item]:
-    """Turns a function from a `Run` to an `Outcome` into an `Item`; put it at the top level of a paper's module.
-
-    A chart without a title gets the item's, one that says no settings gets their sentence.
-
-    >>> @item("beyond/toy", "A toy", claims=["I4"], where="§4.1", about="{coins} coins.", quick=dict(coins=2),
-    ...       full=dict(coins=9), seconds=(1, 2))
-    ... def toy(run: Run) -> Outcome:
-    ...     return Outcome([Entry("I4", "coins are fair", "0.5 ± 0.1", "holds")])
-    >>> toy.paper, toy.settings(quick=True)
-    ('beyond', '2 coins.')
-    """
-    small, large = ((one,) if isinstance(one, Mapping) else tuple(one) for one in (quick, full))
-
-    def wrap(function: Callable[[Run], Outcome]) -> Item:
-        @functools.wraps(function)
-        def described(run: Run) -> Outcome:
-            outcome = function(run)
-            for chart in outcome.charts.values():
-                _describe(chart, title, run.item.settings(run.quick, run.changed, run.times))
-            return outcome
-
-        return Item(
-            id, title, tuple(claims), where, about, small, large, seconds, described, tuple(needs), tuple(packages),
-            version,
-        )  # fmt: skip
-
-    return wrap

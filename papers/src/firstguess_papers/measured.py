@@ -7,15 +7,14 @@ follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
-from firstguess import InvalidInput
+from firstguess import InvalidInput, Measurement
 from firstguess.data import Data
-from firstguess_papers import library
 from firstguess_papers.charts import columns, row
-from firstguess_papers.items import Entry, Holds, Item, Outcome, Sizes, Table, item
+from firstguess_papers.items import Entry, Item, Outcome, Sizes
 from firstguess_papers.judging import Check
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, predicted, trained
@@ -100,71 +99,37 @@ class Found:
             raise AttributeError(name) from None
 
 
-Rows: TypeAlias = list[dict[str, Any]]
-
-
-def measured(
-    id: str,
-    title: str,
-    where: str,
-    *,
-    charts: Callable[[Found], Mapping[str, library.Chart]],
-    cells: Callable[[Found], Mapping[Any, Cell | Training]] = lambda _: {},
-    quantities: Callable[[Found], Mapping[str, Any]] = lambda _: {},
-    judge: Callable[[Found], Sequence[Entry]] = lambda _: (),
-    claims: Sequence[str] = (),
-    rows: Callable[..., Mapping[str, Any]] | None = None,
-    tables: Callable[[Found], Mapping[str, Table | Rows]] | None = None,
-    table: str = "",
-    notes: Sequence[str] | Callable[[Found], Sequence[str]] = (),
-    holds: Mapping[str, Holds | str] | None = None,
-    measure: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Item:
-    """An item that measures `cells`, each with the options `measure` of `fg.measure`.
-
-    `rows(found, *key)` has further columns of a cell's line in the `table` ("laws" where there is no other table).
-    `tables` are others, `charts` are drawn, of these tables if they like; both get what the first set of sizes found.
-    `judge` gives the entries for the `claims`. All cells are asked for before one is looked at: workers can share them.
-    A chart without a title has the item's. `options` are those of `items.item`.
-    """
-    name = table or ("" if tables and not rows else "laws")
-
-    def function(run: Run) -> Outcome:
-        every: list[Found] = []
-        for sizes in run.sizes:
-            found = Found(run, sizes, every)
-            for key, cell in cells(found).items():
-                shown = ", ".join(str(part) for part in _parts(key))
-                if isinstance(cell, Training):
-                    _train(found, key, cell, shown)
-                    continue
-                given = {k: sizes[k] for k in ("inits", "width") if isinstance(sizes.get(k), int)}
-                given |= {"probe": "output", **(measure or {}), **cell.options}
-                found.cells[key] = run.measure(cell.what, cell.data, name=cell.name, label=shown, **given)
-        for found in every:
-            found.learn(quantities(found))
-        from firstguess import Measurement
-
-        lines = [
-            row(str(_parts(key)[0]), m, **(rows(found, *_parts(key)) if rows else {}))
-            for found in every
-            for key, m in found.cells.items()
-            if name and isinstance(m, Measurement)
-        ]
-        own = every[0].tables = dict(tables(every[0]) if tables else {})
-        return Outcome(
-            judge(every[0]),
-            ({name: columns(lines)} if lines else {})
-            | {title: columns(one) if isinstance(one, list) else one for title, one in own.items()},
-            charts(every[0]),
-            notes(every[0]) if callable(notes) else notes,
-            holds or {},
-        )
-
-    function.__doc__ = title
-    vars(function).update(__wrapped__=charts, judge=judge)  # where the item is written: provenance asks
-    return item(id, title, claims=claims, where=where, **options)(function)
+def found(item: Item, run: Run) -> Outcome:
+    """What an item that is data finds. All cells are asked for before one is looked at: workers can share them."""
+    name = item.table or ("" if item.tables and not item.rows else "laws")
+    every: list[Found] = []
+    for sizes in run.sizes:
+        here = Found(run, sizes, every)
+        for key, cell in item.cells(here).items():
+            shown = ", ".join(str(part) for part in _parts(key))
+            if isinstance(cell, Training):
+                _train(here, key, cell, shown)
+                continue
+            given = {k: sizes[k] for k in ("inits", "width") if isinstance(sizes.get(k), int)}
+            given |= {"probe": "output", **item.measure, **cell.options}
+            here.cells[key] = run.measure(cell.what, cell.data, name=cell.name, label=shown, **given)
+    for here in every:
+        here.learn(item.quantities(here))
+    lines = [
+        row(str(_parts(key)[0]), m, **(item.rows(here, *_parts(key)) if item.rows else {}))
+        for here in every
+        for key, m in here.cells.items()
+        if name and isinstance(m, Measurement)
+    ]
+    own = every[0].tables = dict(item.tables(every[0]) if item.tables else {})
+    tables = ({name: lines} if lines else {}) | own
+    return Outcome(
+        item.judge(every[0]),
+        {title: one if isinstance(one, Mapping) else columns(one) for title, one in tables.items()},
+        item.charts(every[0]),
+        item.notes(every[0]) if callable(item.notes) else item.notes,
+        item.holds,
+    )
 
 
 def decided(item: Item, cells: Mapping[Any, Any] | None = None, **known: Any) -> list[Entry]:
@@ -173,7 +138,7 @@ def decided(item: Item, cells: Mapping[Any, Any] | None = None, **known: Any) ->
     every: list[Found] = []
     found = Found(run, known, every)
     found.cells |= cells or {}
-    return [*vars(item.function)["judge"](found)]
+    return [*item.judge(found)]
 
 
 def _train(found: Found, key: Any, cell: Training, label: str) -> None:

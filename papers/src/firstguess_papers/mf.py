@@ -17,9 +17,9 @@ import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
 from firstguess_papers.charts import deep, lines, predicted
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import predicted as known_training
 
@@ -215,7 +215,7 @@ def _theorem31(c: Found) -> dict[str, Any]:
 
 
 _LOOK: dict[str, Any] = {"panel": "setting", "columns": 4, "width": 250, "height": 200, "dodge": False}
-theorem31 = measured(
+theorem31 = Item(
     "mf/theorem3.1", "Two theories, one set of numbers", "MF Theorem 3.1", claims=("M1",),
     about="100 hidden layers of {width} (MF: 10 000), ReLU at 0.75, 1, 1.25 and tanh at 0.8, 1, 1.25, 2.5 times the "
     "critical weight variance, bias variance 0.1; blobs in 1000 dimensions; {members} networks, 32 points and 16 "
@@ -295,7 +295,7 @@ def _fig2(c: Found) -> dict[str, Any]:
     return {"rows": rows, "laws": laws, "signals": signals}
 
 
-fig2 = measured(
+fig2 = Item(
     "mf/fig2", "Signals concentrate as networks get wider", "MF Fig 2", claims=("M1",),
     about="{depths} hidden layers (our depth); ReLU at its edge, tanh at its edge and in neutral chaos, bias variance "
     "0.1; orthogonal inputs; networks by width: {inits}.",
@@ -433,7 +433,7 @@ def _charts_width(c: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-width = measured(
+width = Item(
     "mf/width", "When to trust the wide limit", "MF, limits", claims=("M9",), version=2,
     about="γ after 1, 5, 20 hidden layers against its closed form; ReLU and tanh at their edges, bias variance 0.1; "
     "orthogonal inputs, 32 points; networks by width: {inits}.",

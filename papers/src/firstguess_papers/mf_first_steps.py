@@ -13,10 +13,10 @@ from firstguess import FirstguessError, Network
 from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.charts import Line, arms_chart, lines
-from firstguess_papers.items import Entry
+from firstguess_papers.items import Entry, Item
 from firstguess_papers.judging import Array, Number, check, claimed
 from firstguess_papers.library import Curve, looked_at
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.mf import limits, text_of
 from firstguess_papers.mf_training import BATCH, EDGE, PHASES
 from firstguess_papers.running import Run
@@ -182,7 +182,7 @@ def _first_ranks(c: Found) -> dict[str, Any]:
     ]}  # fmt: skip
 
 
-first_steps = measured(
+first_steps = Item(
     "mf/first-steps", "The first steps: whom an early look favours", "MF, discussion", claims=("M12",),
     needs=("fashion_mnist",),
     about="Fashion-MNIST, ten classes, {points} images and as many held-out ones, mini-batches of 100; ReLU (two "
@@ -318,7 +318,7 @@ def _class_pulls(c: Found) -> dict[str, Any]:
     return {"pulls": {name: _pulls(c.run, name, x, **sizes) for name in ("ReLU, edge", "tanh, edge")}}
 
 
-class_gradients = measured(
+class_gradients = Item(
     "mf/class-gradients", "The first steps: unequal gradients of classes", "MF §4", claims=("M15",),
     needs=("fashion_mnist",),
     about="Fashion-MNIST by parity, {points} images, as many of each class, full batches; ReLU and tanh at the edge, "
@@ -443,7 +443,7 @@ def _all_searches(c: Found) -> dict[str, Any]:
     return {"found": found, "rows": [line for phi, by in found.items() for line in _rows(phi, by)]}
 
 
-lr_search = measured(
+lr_search = Item(
     "mf/lr-search", "Searching a learning rate, phase by phase", "MF §4, practical trick", claims=("M15",),
     needs=("fashion_mnist",),
     about="Fashion-MNIST by parity, {points} images and as many held-out ones, mini-batches of 100; MF's seven "

@@ -14,9 +14,9 @@ import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
 from firstguess_papers.charts import MARKS, deep, gamma, lines, panels_of, points, predicted
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Check, Number, average, check, claimed
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.mf import BIAS_VAR, CENTER, SPREAD, Setting, mf_settings, ratio, sampled
 from firstguess_papers.running import Run
 
@@ -170,7 +170,7 @@ _SAME: dict[str, Any] = {  # what both items have
     },
 }  # fmt: skip
 
-gradients = measured(
+gradients = Item(
     "mf/gradients", "Who gets gradients, through the phases", "MF Prop 4.1 and its figures of gradients",
     about="40 hidden layers (our depth: deeper, the favoured class's gradient leaves float64) of {width} (MF: 1000), "
     "MF's seven settings, bias variance 0.1; {points} points of a blob in 300 dimensions with random labels of two "
@@ -182,7 +182,7 @@ gradients = measured(
     quantities=lambda c: _gradients(c, c.blob(c.points, 300), mf_settings(), (5, 10, 20, 40)), **_SAME,
 )  # fmt: skip
 
-gradients_cifar10 = measured(
+gradients_cifar10 = Item(
     "mf/gradients-cifar10", "Who gets gradients, on CIFAR-10", "MF, figures of gradients on CIFAR-10",
     needs=("cifar10",),
     about="40 hidden layers of {width} (MF: 1000), ReLU at 0.75, 1, 1.5 and tanh at 0.8, 1, 1.25, 2.5 times the "
@@ -315,7 +315,7 @@ def _by_layer(stats: Any, text: str) -> list[fg.figures.Series]:
     return found
 
 
-boundaries = measured(
+boundaries = Item(
     "mf/boundaries", "ReLU's variances by phase; norms and skips move the boundaries", "MF §4, limitations",
     claims=("M14",),
     about="ReLU at 0.75, 1, 1.25 × critical, bias variance 0.1, {depth} layers of {width}, {members} networks. tanh, "
@@ -399,7 +399,7 @@ def _judge_residual(c: Found) -> list[Entry]:
     ]  # fmt: skip
 
 
-residual = measured(
+residual = Item(
     "mf/residual", "Skip connections and norms take the phases away", "MF appendix", claims=("M8",),
     about="ReLU, 20 hidden layers (our depth) of {width} at 0.5, 0.75, 1, 1.25, 1.5, 2 times the critical weight "
     "variance of the plain network, bias variance 0.1: plain, residual, LayerNorm and BatchNorm before and after; "

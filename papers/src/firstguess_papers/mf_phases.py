@@ -11,9 +11,9 @@ import numpy as np
 
 import firstguess as fg
 from firstguess_papers.charts import lines, predicted
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Check, Number, average, check, claimed
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.mf import BIAS_VAR, CENTER, SPREAD, Setting, mf_settings, ratio, sampled
 from firstguess_papers.mf_gradients import growth, stored_gradients
 
@@ -40,7 +40,7 @@ def _table1(c: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-table1 = measured(
+table1 = Item(
     "mf/table1", "The five states of a deep network, computed and simulated", "MF Table 1, Fig 3", claims=("M3", "M5"),
     about="Fixed points of MF's seven settings (bias variance 0.1); tanh at 12 multiples of its critical weight "
     "variance, simulated with {depth} hidden layers of {width}, {members} networks each.",
@@ -145,7 +145,7 @@ def _forward(m: fg.Measurement) -> Number:
     return Number(value, value * math.hypot(*errors) / steps)
 
 
-phases = measured(
+phases = Item(
     "mf/phases", "Phase diagrams, with and without pooling", "MF phase diagrams; theory.md §5", claims=("M4",),
     about="Six diagrams of {across} × {up} points; gradients of ReLU with pools of 2 measured in 14 hidden layers of "
     "{nodes} nodes before pooling, {inits} networks, on 64 points of a blob.",
@@ -212,7 +212,7 @@ def _lasting(c: Found, name: str, **asked: Any) -> Check:
 
 
 _SHOWN = (1, 2, 3, 4, 6, 8, 11, 15, 20, 28, 40, 56, 80, 101)
-approach = measured(
+approach = Item(
     "mf/approach", "How fast a ReLU network forgets what its inputs are", "MF §4", claims=("M2",),
     about="Closed form to 4000 layers; 100 hidden layers of {width} simulated, {members} networks: ReLU at 0.75, 1, "
     "1.25 times the critical weight variance with bias variance 0.1, and at 0.75 without biases.",
@@ -322,7 +322,7 @@ def _known(phi: str) -> list[Any]:
     return [predicted(f"{k} hidden layers", fine.tolist(), np.log10(curves[:, k]).tolist()) for k in (5, 15, 40)]
 
 
-edge_bias = measured(
+edge_bias = Item(
     "mf/edge-bias", "Is the edge of chaos the state of largest bias?", "MF, key findings", claims=("M13",),
     about="tanh and ReLU at 0.5 to 2.5 times the critical weight variance, bias variance 0.1; 40 hidden layers of "
     "{width} (our sizes), {members} networks each; closed form at the same depths.",

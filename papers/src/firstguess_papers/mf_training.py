@@ -19,7 +19,7 @@ from firstguess_papers import library
 from firstguess_papers.charts import columns, rows_chart
 from firstguess_papers.items import Entry, Item
 from firstguess_papers.judging import Array, Check, Number, Truth, above, all_of, check, claimed
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.mf import BIAS_VAR, Setting, limits, mf_settings
 from firstguess_papers.mf_vit import EXPECTED
 from firstguess_papers.training_pieces import (
@@ -250,7 +250,7 @@ def _phases(
         first = c.known[size]
         return {"main": sweep(c, first, False), "own": sweep(c, first, True), "second": sweep(c, c.other, False)}
 
-    return measured(
+    return Item(
         id, title, where, claims=("M10",), quantities=quantities, charts=charts, notes=notes,
         judge=lambda c: judged(c.main, c.own, c.second, other_words=f"{c.other} {unit}", subjects=subjects),
         tables=lambda c: _tables([*c.main.items(), *c.own.items(), *c.second.items()], named=named),

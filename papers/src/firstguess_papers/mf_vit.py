@@ -12,10 +12,10 @@ import numpy as np
 from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.charts import arms_chart, lines, lines_of
-from firstguess_papers.items import Entry
+from firstguess_papers.items import Entry, Item
 from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed
 from firstguess_papers.library import Curve
-from firstguess_papers.measured import Found, measured
+from firstguess_papers.measured import Found
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import (
     SAME_SCORE,
@@ -59,7 +59,7 @@ def _pretrained(c: Found) -> dict[str, Any]:
     return {"found": found, "past": number(np.array([float(b["accuracy"]) for b in bodies]))}
 
 
-pretrained = measured(
+pretrained = Item(
     "mf/pretrained", "A trained vision transformer with scaled weights, fine-tuned", "MF, pre-trained ViT",
     claims=("M11",), needs=("cifar10",),
     about="Stand-in: {parts} × 10 vision transformers (patches of 4, {blocks} blocks of width {width}, norms first), "
@@ -224,7 +224,7 @@ def _judge_vit(c: Found) -> Entry:
     )  # fmt: skip
 
 
-vit = measured(
+vit = Item(
     "mf/vit", "A vision transformer without norms and skips has an edge, too", "MF, vanilla ViT", claims=("M7",),
     needs=("cifar10",),
     about="Patches of 4, {blocks} blocks of width {width}, one head, ReLU, no biases, no norm, no skip, no positions "

@@ -11,9 +11,9 @@ from scipy import special, stats
 import firstguess as fg
 from firstguess.data import Data
 from firstguess_papers.charts import deep, gamma, laws, lines, std
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, each
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 
 AROUND = {  # an activation
     "no norm": "{}",
@@ -102,7 +102,7 @@ def _neutral(c: Found, claim: str, place: str) -> Entry:
     )  # fmt: skip
 
 
-fig3 = measured(
+fig3 = Item(
     "norm/fig3", "Norm before or after the activation: how untrained networks split random data",
     "NORM Fig 3, Th 4.1-4.4", claims=("N1", "N2", "N4", "N3"),
     about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; blob of {n} points in 1000 dimensions, all of "
@@ -165,7 +165,7 @@ def _off_random(c: Found, where: str) -> list[Check]:
     }, near=0.0, room=0.05)  # fmt: skip
 
 
-fig3_cifar10 = measured(
+fig3_cifar10 = Item(
     "norm/fig3-cifar10", "The same on CIFAR-10: how far random data serve as a model of images", "NORM Fig 3",
     claims=("N8",), needs=("cifar10",), seconds=(12, 150),
     about="1 and 20 hidden ReLU layers of {widths}, Kaiming, two outputs; {n} CIFAR-10 images, standardized by "
@@ -207,7 +207,7 @@ fig3_cifar10 = measured(
 )  # fmt: skip
 
 
-fig_g5 = measured(
+fig_g5 = Item(
     "norm/fig-g5", "The norm's place on MNIST, even against odd digits", "NORM Figs G.5, G.6 (initialization)",
     claims=("N9",), needs=("mnist",), seconds=(15, 150),
     about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; {n} MNIST digits, standardized, one batch; "
@@ -363,7 +363,7 @@ def _exact(c: Found, layer: int) -> list[Check]:
     ]  # fmt: skip
 
 
-fig_e1 = measured(
+fig_e1 = Item(
     "norm/fig-e1", "BatchNorm of small batches: the distribution of the values",
     "NORM Figs E.1, E.2, App. E.1.2", claims=("N7",),
     about="Hidden layers 1 and 3 of one ReLU network of width 100, Kaiming; blob of {n} points in 100 dimensions in "

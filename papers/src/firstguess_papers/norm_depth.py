@@ -14,10 +14,10 @@ import firstguess as fg
 from firstguess import figures
 from firstguess.data import Data
 from firstguess_papers.charts import Line, arms_chart, deep, gamma, laws, lines, row, std
-from firstguess_papers.items import Holds
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Array, Number, average, check, claimed, each, power_law, root
 from firstguess_papers.library import Curve, looked_at
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network, paired
 from firstguess_papers.training_pieces import MEMBERS, SEEDS, chosen, first
 
@@ -39,7 +39,7 @@ def _cells_depth(c: Found) -> dict[Any, Cell]:
     }  # fmt: skip
 
 
-depth = measured(
+depth = Item(
     "norm/depth", "Bias layer by layer, and BatchNorm with small batches", "NORM Th 4.1-4.3", claims=("N1", "N2", "N3"),
     about="20 hidden ReLU layers of {width} (our size), Kaiming, γ at every layer; blob of {n} points in 1000 "
     "dimensions; {inits} networks each. BatchNorm after: batches of 4, 16, 64 and all, 5 layers of {widths}, {many} "
@@ -152,7 +152,7 @@ def _apart_theory(c: Found, shift: float) -> list[float]:
     return np.sqrt(2.0 - 2.0 / np.sqrt(1.0 + drift)).tolist()
 
 
-batchnorm_layernorm = measured(
+batchnorm_layernorm = Item(
     "norm/batchnorm-layernorm", "BatchNorm of all data against LayerNorm: the same in the first layer, not beyond",
     "NORM §2, §4.1.4", claims=("N5",),
     about="Values of {layers} hidden layers of plain ReLU networks, Kaiming; as many nodes as points and dimensions, "
@@ -215,7 +215,7 @@ def _less(c: Found, one: str, other: str) -> list[Number]:
     return [paired(c[one, depth], c[other, depth]) for depth in c.depths]
 
 
-rmsnorm = measured(
+rmsnorm = Item(
     "norm/rmsnorm", "RMSNorm is LayerNorm before the activation, and no norm at all after it", "NORM §4.1.3",
     claims=("N6",),
     about="{depths} hidden ReLU layers of {width} (ours), Kaiming; blob of {n} points in {d} dimensions; {inits} "
@@ -419,7 +419,7 @@ def _film(one: Motion, logits: Array) -> Any:
 
 MOVE, TURN = "Translation: mean margin, by its start", "Rotation: correlation of margin and labels"
 
-geometry = measured(
+geometry = Item(
     "norm/geometry", "The boundary first translates, then rotates", "NORM App. C.1", claims=("N21",), needs=("mnist",),
     about="ReLU with 1 and 3 hidden layers of {width} and tanh at its edge, {n} MNIST images, even or odd; full "
     "batches at 0.05 of the rate that overshoots, {steps} steps; {networks} networks each whose cloud starts at least "

@@ -18,9 +18,9 @@ from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.charts import arms_chart, dots, gamma, largest, lines, lines_of, ratio, row, rows_chart
 from firstguess_papers.image_models import Init, Model, Place, ResNet, Swin
-from firstguess_papers.items import Entry, Holds
+from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Check, Number, above, all_of, average, check, claimed, each
-from firstguess_papers.measured import Found, Training, measured
+from firstguess_papers.measured import Found, Training
 from firstguess_papers.training_pieces import Arm, curve_rows, paired, sooner
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _moved(c: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-fig_g9 = measured(
+fig_g9 = Item(
     "norm/fig-g9", "Moving the norms of a ResNet101 and a Swin-L after the activations", "NORM Fig G.9, App. G.3",
     claims=("N10",), needs=("cifar10",), packages=("transformers",), version=2, seconds=(17, 1100),
     about="{models}; 200 outputs, {n} CIFAR-10 images, one batch.",
@@ -224,7 +224,7 @@ def _shifted(c: Found) -> dict[str, Any]:
     return {"found": found, "rise": rise, "steps": [_change(b.guesses, a.guesses) for a, b in pairwise(found[MIXER])]}
 
 
-shift = measured(
+shift = Item(
     "norm/shift", "A constant added to all pixels as a knob for the bias", "NORM App. G.3", claims=("N11",),
     needs=("cifar10",), packages=("transformers",), seconds=(15, 90),
     about="CIFAR-10 images, standardized, + 0, 2, 4, 6. Stand-ins: ResNet with {blocks} basic blocks of widths "
@@ -390,7 +390,7 @@ def _resnets(c: Found) -> list[tuple[Model, float]]:
     return [(small, 0.0), (large, 0.0), (small, SHIFTS[-1])]
 
 
-fig5 = measured(
+fig5 = Item(
     "norm/fig5", "A ResNet with BatchNorm before and after the activation, in training", "NORM Fig 5",
     claims=("N15",), needs=("cifar10",), packages=("transformers",), seconds=(25, 280),
     about="Stand-in: ResNet with {blocks} basic blocks, widths from {first} to 8 times that, and twice as wide "
@@ -424,7 +424,7 @@ def _mixers(c: Found) -> list[tuple[Model, float]]:
     return [*((small, shift) for shift in SHIFTS), (large, 0.0)]
 
 
-fig_g10 = measured(
+fig_g10 = Item(
     "norm/fig-g10", "A Mixer with LayerNorm before and after the activation in training, on shifted data",
     "NORM Figs 5, G.10, G.11", claims=("N15",), needs=("cifar10",), seconds=(20, 200),
     about="Stand-in: MLP-Mixer of {blocks} blocks of width {width} and of twice that, patches of 8, Kaiming (all "

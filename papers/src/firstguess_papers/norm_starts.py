@@ -13,7 +13,7 @@ from firstguess.data import Data
 from firstguess_papers.charts import arms_chart, by_class, deep, lines_of, rows_chart
 from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import UNKNOWN, Check, Number, check, claimed, each
-from firstguess_papers.measured import Found, Training, measured
+from firstguess_papers.measured import Found, Training
 from firstguess_papers.norm import PLACES, network
 from firstguess_papers.training_pieces import Arm, curve_rows, sooner
 
@@ -74,7 +74,7 @@ def _compared(
     id: str, title: str, where: str, data: Callable[[Found], tuple[Data, Data | None]], note: str, **options: Any
 ) -> Item:
     """An item: both optimizers on these data. Thresholds were chosen before the first full run."""
-    return measured(
+    return Item(
         id, title, where, claims=("N12",),
         cells=lambda c: _both_optimizers(c, *data(c)),
         quantities=lambda c: {"found": {how: compared(c.arms(how), c.known_arms(how)) for how in ("Adam", DESCENT)}},
@@ -132,7 +132,7 @@ fig2 = _compared(
     seconds=(12, 90),
 )  # fmt: skip
 
-fig2_size = measured(
+fig2_size = Item(
     "norm/fig2-size", "Neutral and prejudiced starts at NORM's own dimension, batch and learning rate", "NORM Fig 2",
     claims=("N12",), seconds=(15, 280),
     about="SHLP of 100; two blobs of {n} points a class (NORM: 10 000) in 1000 dimensions, Adam {rate} in batches of "
@@ -215,7 +215,7 @@ def _trust(depth: int, width: int, d: int, lr: float, seed: int) -> dict[str, An
     return {"word": t.trust.word}
 
 
-fig_g7 = measured(
+fig_g7 = Item(
     "norm/fig-g7", "Twenty hidden layers: do neutral starts still learn faster?", "NORM Figs G.7, G.8", claims=("N14",),
     about="{depth} hidden ReLU layers of {width} (NORM: 20 of 100), Kaiming; two blobs of {counts} points in {d} "
     "dimensions (NORM: 20 000 in 1000); Adam {rate} in batches of {batch} or all points, {steps} steps (NORM: 3125); "
@@ -342,7 +342,7 @@ def _placed(
         both = (c.cells, c.predictions)
         return {k: placed(*({place: of[place, f"depth {k}"] for place in PLACES} for of in both)) for k in layers(c)}
 
-    return measured(
+    return Item(
         id, title, where, claims=("N13",),
         cells=cells,
         quantities=lambda c: {"by_depth": by_depth(c)},

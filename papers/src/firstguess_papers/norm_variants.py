@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import firstguess as fg
-from firstguess_papers.charts import EVEN, FLIPS, beyond_flips, deep, dots, gammas, layer_lines, lines
-from firstguess_papers.items import Holds
+from firstguess_papers.charts import EVEN, FLIPS, beyond_flips, deep, dots, gammas, grid, lines
+from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Array, Check, Number, all_of, below, check, claimed, close, each, same
 from firstguess_papers.library import SKEWED, TAILED
-from firstguess_papers.measured import Cell, Found, measured
+from firstguess_papers.measured import Cell, Found
 from firstguess_papers.norm import AROUND
 from firstguess_papers.training_pieces import Arm, chosen, modes, predicted, trained
 
@@ -102,7 +102,7 @@ def _chosen(c: Found, words: str) -> Any:
     )  # fmt: skip
 
 
-selection = measured(
+selection = Item(
     "norm/selection", "Choosing hyper-parameters early", "NORM §1, §3.1, §6", claims=("N20",), needs=("mnist",),
     about="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of {width} on {n} MNIST images, even or odd; "
     "full batches, {steps} steps; {networks} networks a candidate, {draws} predicted; {held} held-out images. "
@@ -160,7 +160,7 @@ def _close(c: Found, place: str, other: str, layer: int, to: str) -> list[Check]
             for phi in PHI]  # fmt: skip
 
 
-activations = measured(
+activations = Item(
     "norm/activations", "The theorems on norms for other activations", "NORM §4.1, App. B", claims=("N16",),
     about="Five activations × no norm, BatchNorm and LayerNorm before and after; 6 hidden layers of {width} (our "
     "sizes), Kaiming variances; blobs of that dimension, {n} points; {inits} networks of ten outputs each, γ by layer.",
@@ -188,12 +188,10 @@ activations = measured(
             otherwise="not for activations that see the scale, which LayerNorm sets",
         ),
     ],
-    tables=lambda c: {"activations": layer_lines(c.found, ["name", "place"], c.theory)},
+    tables=lambda c: {"activations": grid("name place depth", value=c.found, theory=c.theory)},
     charts=lambda c: {"activations": lines(
-        layer_lines(
-            {key: [correlation(g) for g in values] for key, values in c.found.items()}, ["name", "place"],
-            {key: values / (1 + values) for key, values in c.theory.items()},
-        ),
+        grid("name place depth", value={key: [*map(correlation, values)] for key, values in c.found.items()},
+             theory={key: values / (1 + values) for key, values in c.theory.items()}),
         "depth", by="place", panel="name", y_title="Correlation c = γ/(1 + γ)",
         y_domain=(-0.05, 1.05), width=280, height=260,
     )},
@@ -228,7 +226,7 @@ def _otherwise(c: Found) -> str:
     return "it takes each channel's own center off, as BatchNorm does" if as_batch else "not as LayerNorm"
 
 
-groups = measured(
+groups = Item(
     "norm/groups", "GroupNorm and InstanceNorm: LayerNorm again?", "NORM §2, footnote", claims=("N17",),
     about="ReLU, Kaiming. GroupNorm with groups of 2, 4, 8, 32 and LayerNorm, before and after: 6 hidden layers of "
     "{width}, blobs in {d} dimensions, {n} points, {inits} networks of ten outputs. InstanceNorm, LayerNorm, "
@@ -260,17 +258,14 @@ groups = measured(
             otherwise=_otherwise(c),
         ),
     ],
-    tables=lambda c: {"groups": [
-        {"data": data, **row} for data, part in (("blob", c.found), ("images", c.seen))
-        for row in layer_lines(part, ["name", "place"])
-    ]},
+    tables=lambda c: {"groups": grid("data name place depth", value={"blob": c.found, "images": c.seen})},
     charts=lambda c: {
         "groups": lines(
-            layer_lines(c.found, ["name", "place"], c.theory), "depth", panel="place",
+            grid("name place depth", value=c.found, theory=c.theory), "depth", panel="place",
             title="GroupNorm before and after ReLU, by the width of its groups",
         ),
         "images": lines(
-            layer_lines(c.seen, ["name", "place"]), "depth", panel="place", x_title="Convolutional layers",
+            grid("name place depth", value=c.seen), "depth", panel="place", x_title="Convolutional layers",
             title="InstanceNorm before and after ReLU on images, beside LayerNorm and BatchNorm",
         ),
     },
@@ -301,7 +296,7 @@ def _cells_pooling(c: Found) -> dict[Any, Cell]:
     }
 
 
-pooling = measured(
+pooling = Item(
     "norm/pooling", "BatchNorm with pooling, and on data of any mean and variance", "NORM App. E.1, E.2.1",
     claims=("N18",),
     about="ReLU, Kaiming, 6 hidden layers of {width} nodes before pooling (our size): BatchNorm before with pools of "
@@ -333,13 +328,13 @@ pooling = measured(
         ),
     ],
     tables=lambda c: {
-        "pools": layer_lines(c.found, ["norm", "name"], c.theory),
-        "inputs": layer_lines({(AFTER, *key): g for key, g in c.after.items()}, ["name", "mean", "spread"]),
+        "pools": grid("norm name depth", value=c.found, theory=c.theory),
+        "inputs": grid("name mean spread depth", value={AFTER: c.after}),
     },
     charts=lambda c: {
         "pools": lines(c.tables["pools"], "depth", panel="norm", y_scale="log"),
         "inputs": dots(
-            [{"mean": f"mean {m:g}", "spread": f"spread {s:g}", "value": v} for (m, s), v in sorted(c.left.items())],
+            grid("mean spread", value={(f"mean {m:g}", f"spread {s:g}"): v for (m, s), v in sorted(c.left.items())}),
             "mean", by="spread", title="BatchNorm after ReLU on data of other means and scales",
             x_title="Largest of ten guess fractions beyond that of coin flips", x_domain=(-0.02, 0.08), percent=True,
         ),
@@ -388,7 +383,7 @@ def _data(c: Found) -> dict[str, Any]:
     }
 
 
-gaussian = measured(
+gaussian = Item(
     "norm/gaussian", "Where pre-activations are Gaussian, and where not", "NORM App. D; IGB App. B", claims=("N19",),
     needs=("digits",), seconds=(12, 100),
     about="ReLU, 5 hidden layers of {widths} (our sizes), Kaiming; random data in 100 dimensions, digits, two clusters "

@@ -36,7 +36,7 @@ class Provenance:
 
 def provenance(item: Item) -> Provenance:
     """Of an item that runs now."""
-    source = inspect.getsourcefile(inspect.unwrap(item.function))
+    source = inspect.getsourcefile(item.function or item.charts)
     package = Path(__file__).parent
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:  # installed, or some other repository
         return Provenance()
