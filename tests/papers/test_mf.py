@@ -13,7 +13,7 @@ import pytest
 import torch
 from firstguess_papers import mf
 from firstguess_papers.claims import CLAIMS
-from firstguess_papers.judging import Number, average
+from firstguess_papers.judging import Number, average, jackknife
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_phases import approach
 from firstguess_papers.mf_vit import EXPECTED, vit
@@ -76,7 +76,7 @@ def test_biases_are_shared_by_all_inputs_of_a_network():
 def test_errors_from_leaving_one_out_are_those_of_known_laws():
     rng = np.random.default_rng(0)
     x = rng.standard_normal(4000)
-    assert mf.spread_of(x).error == pytest.approx(1 / math.sqrt(2 * 4000), rel=0.15)
+    assert jackknife(np.std, x).error == pytest.approx(1 / math.sqrt(2 * 4000), rel=0.15)
     ratio = mf.ratio(x + 10, np.full(4000, 2.0))
     assert ratio.error == pytest.approx(0.5 * x.std(ddof=1) / math.sqrt(4000), rel=1e-6)
 

@@ -73,7 +73,7 @@ def test_an_optimizer_effect_is_seen_as_one() -> None:
     assert _verdicts(_optimizers(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
     assert _optimizers(adam, descent)[0].why == "not so: gradient descent"
     unknown = _optimizers(adam, _both(0.05, 1e-4, 0.0))[0]  # prejudiced starts never learn
-    assert (unknown.verdict, unknown.why) == ("holds with a limit", UNDECIDED)
+    assert (unknown.verdict, unknown.why) == ("holds with a limit", f"{UNDECIDED}: gradient descent")
 
 
 def test_the_claim_holds_where_both_optimizers_agree() -> None:

@@ -17,10 +17,9 @@ from firstguess_papers.beyond_repair import AFTER, BEFORE, INSIDE, PLAIN, SHALLO
 from firstguess_papers.charts import Line, arms_chart, by_class, lines, lines_of, ratio
 from firstguess_papers.charts import predicted as line
 from firstguess_papers.items import Entry, Holds, Item
-from firstguess_papers.judging import Check, Number, Truth, above, all_of, check, claimed, each
+from firstguess_papers.judging import Check, Number, Truth, above, all_of, average, check, claimed, each
 from firstguess_papers.library import Piece, stand
 from firstguess_papers.measured import Found
-from firstguess_papers.mf import mean
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, chosen, modes, predicted, starts, trained
 
@@ -73,7 +72,7 @@ class Pair:
     def off(self, what: str, look: int | None = None) -> Number:
         """Predicted − trained, network by network: at a look, or averaged over all of them."""
         apart = self.predicted.draws[what] - self.trained.draws[what]
-        return mean(apart.mean(axis=1) if look is None else apart[:, look])
+        return average(apart.mean(axis=1) if look is None else apart[:, look])
 
     def offs(self, what: str) -> list[Number]:
         """The same at every look."""
@@ -92,7 +91,7 @@ def nearer(factor: Pair, none: Pair) -> Truth:
     same, so that what is gained has a smaller error than either prediction."""
     with_it, without = (p.off("largest") for p in (factor, none))
     moved = none.predicted.draws["largest"] - factor.predicted.draws["largest"]
-    gained = mean(np.sign(without.value) * moved.mean(axis=1))
+    gained = average(np.sign(without.value) * moved.mean(axis=1))
     if above(Number(abs(without.value), without.error), 0.0) is not True:
         return None  # there is nothing to bring nearer
     return all_of([above(gained, 0.0), abs(with_it.value) <= abs(without.value)])
@@ -297,7 +296,7 @@ def numbers_of(piece: Mapping[str, Any]) -> Numbers:
     square = spread + center
     return Numbers(
         ratio(square, spread),
-        mean(first),
+        average(first),
         ratio(inputs, spread),
         ratio(first * float(size.mean()), inputs),  # (1 + γ)·g·(q₁/q_L)/P = g·q₁/E‖∇f‖²: γ and q_L drop out
         ratio(square, size),

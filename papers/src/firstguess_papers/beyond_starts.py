@@ -16,9 +16,9 @@ from firstguess_papers.charts import Line, arms_chart, lines
 from firstguess_papers.items import Entry, Holds, Item
 from firstguess_papers.judging import Array, Check, Number, average, check, claimed, each
 from firstguess_papers.library import Piece
-from firstguess_papers.measured import Found
+from firstguess_papers.measured import Found, Training
 from firstguess_papers.running import Missing, Run
-from firstguess_papers.training_pieces import Arm, apart, more, number, part_of, trained
+from firstguess_papers.training_pieces import Arm, apart, more, number, part_of
 
 if TYPE_CHECKING:
     import torch
@@ -101,31 +101,26 @@ def weighted(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(outputs, labels, weight=weights)
 
 
-def _trained(c: Found, optimizer: Literal["sgd", "adam"], x: Data, test: Data) -> dict[str, Arm]:
-    looks = [k for k in (1, 3, 10, EARLY, 100, 200, 400) if k <= c.steps]
-    own: dict[str, Any] = {WEIGHTS: {"loss": weighted}}
-    return {
-        arm: trained(
-            c.run, factory(arm, x, c.width), x, test=test, label=f"{arm}, {optimizer}",
-            name=f"{arm}, {_TEXT}, {c.width}", optimizer=optimizer, lr=RATES[optimizer], batch=64, steps=looks,
-            inits=c.inits, parts=c.parts, strategy="loop", **own.get(arm, {}),
-        )
-        for arm in ARMS
-    }  # fmt: skip
-
-
-def _both(c: Found) -> dict[str, Any]:
-    """Four starts or losses under both optimizers, and moved heads of three models."""
-    from firstguess_papers import models as moved_heads
-
+def _cells(c: Found) -> dict[Any, Training]:
+    """Four starts or losses under both optimizers."""
     x, test = uneven(c.run.data("mnist:4-9"), c.rare, c.held, c.run.seed)
-    images = c.run.data("cifar10", points=2 * c.points)
-    heads = {
-        name: moved_heads.numbers(c.run.keep(
-            moved_heads.moved, label=f"moved head, {name}", kind=name, images=images, inits=c.members, seed=c.run.seed
-        )) for name in moved_heads.MODELS
+    looks = [k for k in (1, 3, 10, EARLY, 100, 200, 400) if k <= c.steps]
+    how: dict[str, Any] = {"batch": 64, "steps": looks, "strategy": "loop", "width": None}
+    return {
+        (o, arm): Training(
+            factory(arm, x, c.width), x, test=test, name=f"{arm}, {_TEXT}, {c.width}",
+            options=how | {"optimizer": o, "lr": lr} | ({"loss": weighted} if arm == WEIGHTS else {}),
+        ) for o, lr in RATES.items() for arm in ARMS
     }  # fmt: skip
-    return {"trainings": {o: _trained(c, o, x, test) for o in RATES}, "heads": heads}
+
+
+def _heads(c: Found) -> dict[str, Any]:
+    """Moved heads of three models."""
+    from firstguess_papers import models
+
+    x, given = c.run.data("cifar10", points=2 * c.points), {"inits": c.members, "seed": c.run.seed}
+    return {name: models.numbers(c.run.keep(models.moved, label=f"moved head, {name}", kind=name, images=x, **given))
+            for name in models.MODELS}  # fmt: skip
 
 
 def recall(arm: Arm, step: int, of: int = RARE) -> Array:
@@ -224,7 +219,8 @@ imbalance = Item(
     "{points} images of CIFAR-10 and as many others, {members} initializations.",
     quick=dict(rare=20, held=200, width=40, steps=100, inits=10, points=60, members=10, parts=1),
     full=dict(rare=60, held=400, width=100, steps=400, inits=16, points=300, members=16, parts=3),
-    quantities=_both, judge=lambda c: [judged_heads(c.heads), *judged_arms(c.trainings)],
+    cells=_cells, quantities=lambda c: {"heads": _heads(c), "trainings": {o: c.arms(o) for o in RATES}},
+    judge=lambda c: [judged_heads(c.heads), *judged_arms(c.trainings)],
     tables=lambda c: {
         "recall": [line for o, by in c.trainings.items() for line in _rows(o, by)],
         "heads": [_head_row(name, one) for name, one in c.heads.items()],

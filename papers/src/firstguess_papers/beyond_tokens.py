@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess_papers.charts import dots, lines
 from firstguess_papers.items import Entry, Holds, Item
-from firstguess_papers.judging import Array, Number, check, claimed, each
+from firstguess_papers.judging import Array, Number, average, check, claimed, each, jackknife
 from firstguess_papers.measured import Found
-from firstguess_papers.mf import mean, ratio
+from firstguess_papers.mf import ratio
 from firstguess_papers.running import Run
 
 CLASSES = 10
@@ -112,19 +112,16 @@ class Drawn:
 
     def largest(self, index: int = -1) -> Number:
         """The average largest share."""
-        return mean(self.share[:, index])
+        return average(self.share[:, index])
 
 
 def gamma_ratio(one: Drawn, other: Drawn, index: int = -1) -> Number:
     """γ of one over γ of the other, networks that share their weights: the error leaves out one pair at a time."""
 
-    def value(kept: NDArray[np.bool_]) -> float:
-        c, s, d, t = (a[kept, index].mean() for a in (one.c, one.s, other.c, other.s))
-        return float(c / (s - c) / (d / (t - d)))
+    def value(c: Array, s: Array, d: Array, t: Array) -> float:
+        return float(c.mean() / (s - c).mean() / (d.mean() / (t - d).mean()))
 
-    n = len(one.c)
-    left_out = np.array([value(np.arange(n) != i) for i in range(n)])
-    return Number(value(np.ones(n, dtype=bool)), float(np.sqrt((n - 1) * left_out.var())))
+    return jackknife(value, *(a[:, index] for a in (one.c, one.s, other.c, other.s)))
 
 
 def drawn(run: Run, name: str, network: fg.Network, x: NDArray[Any], **given: Any) -> Drawn:
@@ -247,7 +244,7 @@ def _norms(c: Found) -> dict[str, Any]:
     return {
         "ratios": {name: [gamma_ratio(*pairs[name], i) for i in many] for name in BOTH if not BOTH[name][1]},
         "floors": {name: [one.gamma(i) for one in pairs[name] for i in many] for name in BOTH if BOTH[name][1]},
-        "shares": {name: [mean(a.share[:, i] - b.share[:, i]) for i in many] for name, (a, b) in pairs.items()},
+        "shares": {name: [average(a.share[:, i] - b.share[:, i]) for i in many] for name, (a, b) in pairs.items()},
         "lines": [
             {"design": name, "norm": label, "blocks": k, "gamma": found[name, norm].gamma(i),
              "predicted": theory[name][i][0], "largest": found[name, norm].largest(i).value}
@@ -460,7 +457,7 @@ def _own_guesses(c: Found) -> dict[str, Any]:
     for part in PARTS:
         piece = c.run.keep(_own, label=f"{100 * part:.0f} % shared", network=own_network(part, c.width, c.vocabulary),
                            ids=ids, width=c.width, inits=c.inits, seed=c.run.seed)  # fmt: skip
-        found.append((part, ratio(piece["c"], piece["s"] - piece["c"]), mean(piece["hits"])))
+        found.append((part, ratio(piece["c"], piece["s"] - piece["c"]), average(piece["hits"])))
     chance = own_guess_chance(_SHIFT, c.vocabulary)
     rows = [{"shared": part, "gamma": gamma, "own": hits, "predicted": chance} for part, gamma, hits in found]
     return {"found": found, "chance": chance, "lines": rows}

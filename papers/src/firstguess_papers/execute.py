@@ -37,7 +37,7 @@ def run_item(item: Item, out: Path, *, until_decided: bool = False, **options: A
     """
     record = run_once(item, out, **options)
     for look in range(1, LOOKS + 1 if until_decided else 1):
-        if any(entry.why == NOISY for entry in record.entries):
+        if any(entry.why.startswith(NOISY) for entry in record.entries):
             record = run_once(item, out, look=look, **options)
     return record
 

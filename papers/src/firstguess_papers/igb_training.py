@@ -312,6 +312,7 @@ BIASED, EVEN, OTHER = ARMS
 FACTORS_WINDOW = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0)  # learning rates by ReLU's 2κ/λ_b
 GOOD = 0.9  # of the way from chance to the best rate's accuracy: rates that get there are good
 CHANCE = 0.5
+LEAST = 0.05  # decades, of a window: an eighth of a rate; stated before sampling goes on
 
 
 def window(rates: Sequence[float], scores: Array) -> float:
@@ -416,9 +417,10 @@ rates = Item(
         ),
         claimed(
             "I26", f"the window, in decades: rates that end within {GOOD:.0%} of the way from chance to the best",
-            [check(f"{BIASED}, at the end", c.widths[BIASED], below=c.widths[OTHER], than=OTHER)],
-            within=[check(f"{BIASED}, at the end", c.widths[BIASED], below=c.widths[EVEN], than=EVEN),
-                    check(f"{BIASED}, after {c.sooner} steps", c.early[BIASED], below=c.early[OTHER], than=OTHER)],
+            [check(f"{BIASED}, at the end", c.widths[BIASED], below=c.widths[OTHER], than=OTHER, least=LEAST)],
+            within=[check(f"{BIASED}, at the end", c.widths[BIASED], below=c.widths[EVEN], than=EVEN, least=LEAST),
+                    check(f"{BIASED}, after {c.sooner} steps", c.early[BIASED], below=c.early[OTHER], than=OTHER,
+                          least=LEAST)],
             limit="it belongs to the network, not to its start, or is no narrower earlier",
             also=f"after {c.sooner} steps: " + ", ".join(f"{n} {c.early[n]}" for n in ARMS),
         ),

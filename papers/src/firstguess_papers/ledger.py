@@ -27,7 +27,8 @@ _HEAD = """# What holds: the claims of the three papers, measured
 Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
 code (`papers/src/firstguess_papers/judging.py`): a difference counts from four standard errors on, equality means
 within a stated margin that the errors could resolve. Margins and sizes were chosen before looking, except [those listed
-here](FOLDER/changed.md); each item names the commit that fixed its checks, where it was recorded.
+here](FOLDER/changed.md); each item names the commit that fixed its checks, where it was recorded. What is undecided,
+and why, has [a page of its own](FOLDER/undecided.md).
 """
 _LEGEND = """
 ## What the verdicts mean
@@ -35,6 +36,13 @@ _LEGEND = """
 - **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
 """
 _WHOLE = "\nWhere a text ends in …, the rest is in the item's file in `docs/NAME/records`."
+_UNDECIDED = """# Undecided, and why
+
+Errors are too large, or there is nothing to compare. `firstguess reproduce ITEM --until-decided` adds networks where
+they can help: up to three further looks with 2, 4 and 8 times as many. All further looks together have the chance to
+err of the first, so that a difference counts from 4.25 standard errors on. What is called no difference in a check was
+stated before sampling went on; it is excluded by two standard errors.
+"""
 _CHANGED = "# Checks and sizes that were changed after a first look\n\nThose verdicts are less than blind.\n"
 
 
@@ -112,7 +120,7 @@ def claims(paper: str, shown: Shown) -> list[str]:
 def _kept(finding: Finding, shown: Shown) -> bool:
     """Whether the records say so."""
     own = _own(finding, shown)
-    return bool(own) and all(entry.verdict in finding.verdicts and entry.why != UNDECIDED for entry in own)
+    return bool(own) and all(entry.verdict in finding.verdicts and not entry.why.startswith(UNDECIDED) for entry in own)
 
 
 def _own(finding: Finding, shown: Shown) -> list[Entry]:
@@ -277,6 +285,8 @@ def pages(
         of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
         parts += ["\n# Items", _WHOLE.replace("NAME", name)] if of_paper else []
         made[f"{name}/{paper}.md"] = parts + [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
+    left = [(r, e) for r in now for e in r.entries if e.verdict == "not tested"]
+    made[f"{name}/undecided.md"] = [_UNDECIDED, *(f"- {_link(r.id)}: {_line(e, 3 * _ROOM)}" for r, e in left)]
     made[f"{name}/changed.md"] = [_CHANGED, *(f"- **{claims}**: {text}." for claims, text in REVISIONS.items())]
     return {file: "\n".join(parts).rstrip() + "\n" for file, parts in made.items()}
 
@@ -309,15 +319,18 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     if record.status != "done":
         return "\n".join([*lines, "", f"Setting: {record.settings}", "", f"*{record.status}*: {record.reason}"])
     lines += ["", *(f"![{record.id}]({figure})\n" for figure in figures[:1])]
-    for entry in record.entries:
-        why = f" {_sentence(cut(said(entry), _ROOM))}" if entry.why else ""
-        texts = _sentence(cut(entry.measured, _ROOM)), _sentence(cut(entry.statement, _ROOM))
-        lines.append(f"- {entry.claim} **{marked(entry.verdict)}**:{why} *Measured:* {texts[0]} *Tested:* {texts[1]}")
+    lines += [f"- {_line(entry)}" for entry in record.entries]
     notes = "".join(f"\n- {note}" for note in record.notes)
     lines += ["", '<details markdown="1"><summary>Settings</summary>', ""]
     lines += [f"{record.settings} {record.seconds:.0f} s. {_ran(record)}", *([notes] if notes else [])]
     lines += [f"\n![{record.id}]({figure})" for figure in figures[1:]]
     return "\n".join([*lines, "", "</details>"])
+
+
+def _line(entry: Entry, room: int = _ROOM) -> str:
+    why = f" {_sentence(cut(said(entry), room))}" if entry.why else ""
+    texts = _sentence(cut(entry.measured, room)), _sentence(cut(entry.statement, room))
+    return f"{entry.claim} **{marked(entry.verdict)}**:{why} *Measured:* {texts[0]} *Tested:* {texts[1]}"
 
 
 def _sentence(text: str) -> str:

@@ -18,7 +18,7 @@ from firstguess import figures
 from firstguess.data import Data
 from firstguess_papers.charts import deep, lines, predicted
 from firstguess_papers.items import Entry, Holds, Item
-from firstguess_papers.judging import Array, Check, Number, average, check, claimed, power_law, root
+from firstguess_papers.judging import Array, Check, Number, average, check, claimed, jackknife, power_law, root
 from firstguess_papers.measured import Found
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import predicted as known_training
@@ -26,7 +26,6 @@ from firstguess_papers.training_pieces import predicted as known_training
 # The last axis of what `simulate` returns.
 CENTER, SPREAD, Q_AA, Q_AB, COSINE = range(5)
 BIAS_VAR = 0.1  # MF's bias variance
-mean = average  # over members
 
 
 @dataclass(frozen=True)
@@ -155,23 +154,8 @@ def sampled(c: Found, settings: Sequence[Setting], depth: int, **options: int | 
 
 
 def ratio(top: Array, bottom: Array) -> Number:
-    """Ratio of means over members, with the error that leaving out one at a time gives.
-
-    >>> print(ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.5])))
-    0.480 ± 0.018
-    """
-    n, above, below = len(top), float(top.sum()), float(bottom.sum())
-    left_out = (above - top) / (below - bottom)
-    return Number(above / below, float(math.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())))
-
-
-def spread_of(values: Array) -> Number:
-    """Standard deviation over members, with the error that leaving out one at a time gives."""
-    n = len(values)
-    total, squares = values.sum(), (values**2).sum()
-    left_out = np.sqrt(np.maximum((squares - values**2) / (n - 1) - ((total - values) / (n - 1)) ** 2, 0.0))
-    error = math.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
-    return Number(float(values.std(ddof=1)), error)
+    """Ratio of means over members: γ scatters too much for an error to first order."""
+    return jackknife(lambda a, b: a.sum() / b.sum(), top, bottom)
 
 
 _DATA, _WEIGHTS = "data first, then nodes (IGB)", "weights first, two inputs (MF)"
@@ -332,7 +316,9 @@ fig2 = Item(
 
 
 def _relative(values: Array, scale: Array) -> Number:
-    return spread_of(values / float(scale.mean()))
+    """Standard deviation over members, of values by the mean of another."""
+    each = values / float(scale.mean())
+    return Number(float(each.std(ddof=1)), jackknife(np.std, each).error)
 
 
 _ONE, _MEAN = "one network (rms)", "ensemble"

@@ -14,7 +14,7 @@ from firstguess.data import Data
 from firstguess_papers import library
 from firstguess_papers.charts import Line, arms_chart, lines
 from firstguess_papers.items import Entry, Item
-from firstguess_papers.judging import Array, Number, check, claimed
+from firstguess_papers.judging import UNKNOWN, Array, Number, check, claimed, jackknife
 from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.measured import Found
 from firstguess_papers.mf import limits, text_of
@@ -76,19 +76,16 @@ class Ranks:
         The error is from leaving out one network at a time; NaN where a time is not reached (the absorption time by
         more than a quarter of the networks).
         """
-        every = np.arange(len(self.draws))
-        if len(every) < MEMBERS or not np.isfinite(self.absorbed).mean() >= 0.75:
-            return Number(math.nan, math.nan)
-        left = np.array([self._ratio(every != i) for i in every])
-        n = len(every)
-        return Number(self._ratio(every >= 0), math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum())))
+        if len(self.draws) < MEMBERS or not np.isfinite(self.absorbed).mean() >= 0.75:
+            return UNKNOWN
+        return jackknife(self._ratio, self.draws, self.absorbed)
 
-    def _ratio(self, kept: Any) -> float:
-        mean = np.nanmean(self.draws[kept], axis=0)
+    def _ratio(self, draws: Array, absorbed: Array) -> float:
+        mean = np.nanmean(draws, axis=0)
         half = first(-mean, self.steps, -0.5 * float(mean[0]))
         if math.isinf(half):
             return math.nan
-        return math.log10(1 + half) - float(log_steps(self.absorbed[kept], int(self.steps[-1])).mean())
+        return math.log10(1 + half) - float(log_steps(absorbed, int(self.steps[-1])).mean())
 
 
 def rank_correlation(scores: Array, shares: Array) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from firstguess import FirstguessError
 from firstguess.data import Data
 from firstguess_papers import library
-from firstguess_papers.charts import columns, rows_chart
+from firstguess_papers.charts import rows_chart
 from firstguess_papers.items import Entry, Item
 from firstguess_papers.judging import Array, Check, Number, Truth, above, all_of, check, claimed
 from firstguess_papers.measured import Found
@@ -111,7 +111,14 @@ def _decides(one: Check, can: bool) -> Check:
 
 def keeps_bias(s: Sweep) -> list[Check]:
     """At the end the ordered phase's largest share is above the edge's by more than 0.1."""
-    return [check("ordered − edge", apart(*(scores(s.arms[phase], "largest") for phase in (ORDERED, EDGE))), above=0.1)]
+    return [
+        check(
+            "ordered − edge",
+            apart(*(scores(s.arms[phase], "largest") for phase in (ORDERED, EDGE))),
+            above=0.1,
+            least=SAME_SCORE,
+        )
+    ]
 
 
 def chaos_is_poor(s: Sweep) -> list[Check]:
@@ -119,7 +126,7 @@ def chaos_is_poor(s: Sweep) -> list[Check]:
     if NEUTRAL not in s.arms:
         return []
     rest = apart(*(scores(s.arms[phase], "test accuracy") for phase in (EDGE, NEUTRAL)))
-    return [check("edge − neutral chaos", rest, above=0.05)]
+    return [check("edge − neutral chaos", rest, above=0.05, least=SAME_SCORE)]
 
 
 def judged(
@@ -224,11 +231,11 @@ Sweeps: TypeAlias = "dict[str, Sweep]"
 def _tables(sweeps: Sequence[tuple[str, Sweep]], *, named: bool = True) -> dict[str, Any]:
     """All curves, and what is compared, of sweeps by activation; `named`: curves say which."""
     return {
-        "curves": columns([
+        "curves": [
             ({"activation": phi} if named else {}) | {"sweep": s.words, **line, "rate": s.rates[line["arm"]]}
             for phi, s in sweeps for arm in (*s.arms.values(), *s.known.values()) for line in arm.rows()
-        ]),
-        "summary": columns([line for one in sweeps for line in summary_rows(*one)]),
+        ],
+        "summary": [line for one in sweeps for line in summary_rows(*one)],
     }  # fmt: skip
 
 

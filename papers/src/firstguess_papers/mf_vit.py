@@ -124,7 +124,7 @@ def _tuned(run: Run, bodies: list[Any], scale: float, x: Data, held: Data, *, st
 def halved_is_biased(found: dict[float, Arm]) -> Check:
     """Weights × 0.5 start with a largest share above that of × 1 by more than 0.1."""
     more = apart(*(scores(found[scale], "largest", 0) for scale in (0.5, 1.0)))
-    return check("× 0.5, largest share before fine-tuning beyond that of × 1", more, above=STRONG)
+    return check("× 0.5, largest share before fine-tuning beyond that of × 1", more, above=STRONG, least=SAME_SCORE)
 
 
 def as_is_is_best(found: dict[float, Arm]) -> list[Check]:

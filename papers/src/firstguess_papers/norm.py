@@ -12,7 +12,7 @@ import firstguess as fg
 from firstguess.data import Data
 from firstguess_papers.charts import deep, gamma, laws, lines, std
 from firstguess_papers.items import Entry, Holds, Item
-from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, each
+from firstguess_papers.judging import Array, Check, Number, above, average, check, claimed, each, jackknife
 from firstguess_papers.measured import Cell, Found
 
 AROUND = {  # an activation
@@ -45,16 +45,8 @@ def beyond_even(m: fg.Measurement) -> Number:
 
 def paired(one: fg.Measurement, other: fg.Measurement) -> Number:
     """Difference of two standard deviations of G₀ whose members share their weights: by the jackknife over members."""
-    a, b = one.guesses.fractions[:, 0], other.guesses.fractions[:, 0]
-    n = len(a)
-
-    def without(x: Array) -> Array:
-        centred = x - x.mean()
-        return np.sqrt(np.maximum((centred**2).sum() - centred**2 * n / (n - 1), 0.0) / (n - 2))
-
-    left_out = without(a) - without(b)
-    error = float(np.sqrt((n - 1) / n * np.square(left_out - left_out.mean()).sum()))
-    return Number(float(a.std(ddof=1) - b.std(ddof=1)), error)
+    columns = (m.guesses.fractions[:, 0] for m in (one, other))
+    return jackknife(lambda a, b: a.std(ddof=1) - b.std(ddof=1), *columns)
 
 
 def _cells(c: Found, x: Data) -> dict[Any, Cell]:

@@ -264,6 +264,7 @@ shift = Item(
 
 BEFORE, AFTER = "norm before", "norm after"
 ABSORBED = 0.28  # largest of ten shares at which the bias counts as absorbed: a fifth of the way from 0.1 to 1
+LEAST = 1.0  # step: less is no difference; stated before sampling goes on
 LEARNT = 0.2  # accuracy that is more than chance, twice
 _LOOKS = 10  # about so many, besides half of the training and its end
 Arms = Mapping[str, Arm]  # by place of the norm: one model, data shifted by a constant
@@ -340,8 +341,8 @@ def judged(kind: str, base: Arms, wide: Arms, place: str) -> list[Entry]:
         ),
         claimed(
             "N15", f"{arms}: steps by which the largest of ten shares is at {ABSORBED} sooner",
-            [check("as it is", _sooner(base, place), above=0.0)],
-            within=[check("twice as wide", _sooner(wide, place), above=0.0)], otherwise=small,
+            [check("as it is", _sooner(base, place), above=0.0, least=LEAST)],
+            within=[check("twice as wide", _sooner(wide, place), above=0.0, least=LEAST)], otherwise=small,
         ),
         claimed(
             "N15", f"{arms}: accuracy on held-out images at the end (not decided where neither has {LEARNT} of it)",
