@@ -1,12 +1,12 @@
 """Every figure and claim of the three papers, computed again, with a ledger of what holds.
 
-An *item* is one figure. It is data (`measured.py`): sizes, cells to measure or train, quantities, checks, charts; or,
-where that does not fit, a function from a `Run` to an `Outcome`. A paper is the modules whose names begin with its name
+An *item* is one figure, and data: sizes, cells to measure or train, quantities, checks, charts; or, where that does not
+fit, a function from a `Run` to an `Outcome`. A paper is the modules whose names begin with its name
 (`igb.py`, `igb_images.py`, …); nothing has to be registered by hand.
 
 | file | what lives there |
 |---|---|
-| `items.py`, `measured.py` | `Item` with its sizes, `Entry`, `Outcome`; items that are data |
+| `items.py`, `measured.py` | `Item` with its sizes, `Entry`, `Outcome`; what an item finds |
 | `running.py` | `Run`: sizes, data, pieces that survive an interruption and that others may compute |
 | `judging.py` | numbers with errors, three-valued checks, verdicts |
 | `charts.py` | numbers of measurements, rows of tables, charts of them |

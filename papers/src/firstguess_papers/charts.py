@@ -182,7 +182,7 @@ def grid(axes: str, **columns: Any) -> list[dict[str, Any]]:
     [{'name': 'ReLU', 'depth': 1, 'value': 0.5, 'theory': 0.4, 'at': 0.5}, {'name': 'ReLU', 'depth': 2, ...'at': 1.0}]
     """
     names = axes.split()
-    known = {name: one if callable(one) else _by_key(one, len(names)) for name, one in columns.items()}
+    known: dict[str, Any] = {k: one if callable(one) else _by_key(one, len(names)) for k, one in columns.items()}
     return [
         dict(zip(names, key, strict=True))
         | {name: one(*key) if callable(one) else one[key] for name, one in known.items() if callable(one) or key in one}
