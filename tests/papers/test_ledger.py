@@ -147,7 +147,10 @@ def test_the_stored_page_is_what_its_records_say(tmp_path: Path) -> None:
     for figure in (DOCS / "claims").glob("*.png"):
         (tmp_path / "claims" / figure.name).symlink_to(figure)
     ledger.write(tmp_path / "claims.md", found, out=tmp_path / "out", figures=tmp_path / "claims")
-    for page in ("claims.md", *(f"claims/{name}.md" for name in ("igb", "norm", "mf", "beyond", "changed"))):
+    for page in (
+        "claims.md",
+        *(f"claims/{name}.md" for name in ("igb", "norm", "mf", "beyond", "undecided", "changed")),
+    ):
         assert (tmp_path / page).read_text(encoding="utf-8") == (DOCS / page).read_text(encoding="utf-8"), page
 
 

@@ -314,7 +314,7 @@ def _sampled(c: Found) -> dict[str, Any]:
     found = {
         case.label: (case, numbers_of(c.run.keep(sampled, label=case.label, network=case.network, **sizes)))
         for case in cases()
-    }  # fmt: skip
+    }
     return {"networks": found}
 
 

@@ -161,9 +161,7 @@ ranked = Item(
 NEAR = 0.5  # spreads of the cloud: points nearer to the boundary than this are called near
 FINE = np.geomspace(1.0, 30.0, 60).tolist()
 EVEN = "LayerNorm after, 1 layer"
-NETWORKS = {EVEN: ("relu > layernorm", 1)} | {
-    f"ReLU, {k} layer{'s' * (k > 1)}": ("relu", k) for k in (1, 5, 20)
-}  # fmt: skip
+NETWORKS = {EVEN: ("relu > layernorm", 1)} | {f"ReLU, {k} layer{'s' * (k > 1)}": ("relu", k) for k in (1, 5, 20)}
 
 
 def _near(variance: float) -> float:
