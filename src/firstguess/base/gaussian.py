@@ -19,6 +19,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -64,17 +65,22 @@ def moments(
     refine: float = 1.0,
     jumps: bool = False,
     derivative: Function | None = None,
+    checked: bool = False,
 ) -> Moments:
     """The three moments of `fn(u)`, `u = μ + y`, `Var μ = between`, `Var y = spread`: theory.md (4).
 
     `refine > 1` uses proportionally more nodes. Relative accuracy about 1e-12 for the registered activations.
-    A `derivative` keeps that accuracy at any γ; without it slopes at γ > 1e12 are numerical.
+    A `derivative` keeps that accuracy at any γ; without it slopes at γ > 1e12 are numerical. `checked`, for a function
+    nothing is known about: refined until two answers agree to 1e-9, else NotConverged.
 
     >>> relu = moments(lambda u: np.maximum(u, 0.0), between=0.0, spread=1.0, features=[Feature(0.0, 0.0)])
     >>> print(f"{relu.mean**2 / relu.spread:.6f}")     # 1/(π−1)
     0.466942
     """
     q = between + spread
+    if checked:
+        found = partial(moments, fn, between, spread, features, jumps=jumps, derivative=derivative)
+        return _agreed(lambda finer: found(refine=finer), q)
     if q == 0.0:
         return Moments(float(evaluate(fn, np.zeros(1))[0]), 0.0, 0.0)
     if between <= _TINY_CORRELATION * q:
@@ -88,29 +94,6 @@ def moments(
         new_spread = spread * _slope_ratio(slope, q - s, s, features, refine)
         return Moments(alone.mean, max(alone.spread - new_spread, 0.0), new_spread)
     return _two_level(fn, between, spread, features, refine)
-
-
-def checked_moments(
-    fn: Function,
-    between: float,
-    spread: float,
-    features: Sequence[Feature],
-    *,
-    jumps: bool = False,
-    derivative: Function | None = None,
-) -> Moments:
-    """`moments` for a function nothing is known about: refined until two answers agree to 1e-9, else NotConverged."""
-    return _agreed(
-        lambda refine: moments(fn, between, spread, features, refine=refine, jumps=jumps, derivative=derivative),
-        between + spread,
-    )
-
-
-def checked_expectation(fn: Function, variance: float, features: Sequence[Feature], mean: float) -> float:
-    """`expectation`, likewise."""
-    return _agreed(
-        lambda refine: Moments(expectation(fn, variance, features, mean=mean, refine=refine), 0.0, 0.0), variance
-    ).mean
 
 
 def _agreed(compute: Callable[[float], Moments], q: float) -> Moments:
@@ -132,9 +115,18 @@ def _agreed(compute: Callable[[float], Moments], q: float) -> Moments:
 
 
 def expectation(
-    fn: Function, variance: float, features: Sequence[Feature] = (), *, mean: float = 0.0, refine: float = 1.0
+    fn: Function,
+    variance: float,
+    features: Sequence[Feature] = (),
+    *,
+    mean: float = 0.0,
+    refine: float = 1.0,
+    checked: bool = False,
 ) -> float:
-    """`E fn(mean + √variance · z)`."""
+    """`E fn(mean + √variance · z)`; `refine` and `checked` as of `moments`."""
+    if checked:
+        found = partial(expectation, fn, variance, features, mean=mean)
+        return _agreed(lambda finer: Moments(found(refine=finer), 0.0, 0.0), variance).mean
     center = np.full(1, mean)
     if variance == 0.0:
         return float(evaluate(fn, center)[0])
@@ -253,6 +245,13 @@ def _conditional(
             variance[rows] = np.sum(w * f * f, axis=1)
             mean[rows] = m
     return mean, variance
+
+
+@lru_cache(maxsize=16)
+def gauss_hermite(nodes: int) -> tuple[Array, Array]:
+    """Nodes and weights of an average over N(0, 1)."""
+    z, w = np.polynomial.hermite_e.hermegauss(nodes)
+    return z, w / w.sum()
 
 
 def rule(features: Sequence[Feature], refine: float = 1.0) -> tuple[Array, Array]:

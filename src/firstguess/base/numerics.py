@@ -1,11 +1,11 @@
-"""Roots of covariances that are positive up to rounding or sampling."""
+"""Roots of functions, roots of covariances that are positive up to rounding or sampling, and series."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -14,6 +14,24 @@ from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
 
 Factor = TypeVar("Factor")
+
+
+def find_root(
+    fn: Callable[[float], float], low: float, high: float, *, xtol: float = 2e-12, rtol: float = 2.0**-50
+) -> float:
+    """Where a function is 0 between two points at which its signs differ (Brent); ValueError where they do not."""
+    from scipy.optimize import brentq  # takes 50 ms to import
+
+    return cast(float, brentq(fn, low, high, xtol=xtol, rtol=np.float64(rtol)))
+
+
+def bisect(below: Callable[[Array], Array], low: Array, high: Array, steps: int) -> Array:
+    """Where `below` changes from true to false between two ends, entry by entry."""
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        short = below(middle)
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return 0.5 * (low + high)
 
 
 def least_jitter(attempt: Callable[[float], Factor | None], ladder: Iterable[float]) -> tuple[Factor, float] | None:

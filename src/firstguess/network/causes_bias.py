@@ -61,7 +61,7 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Bias
     True: maxpool(2) gives nodes a mean over centred data: 0.362 (57.6% of their root mean square)
     """
     check_variance(q, "causes_bias(q)", "q=1")
-    layers = _layers(what)
+    layers = layers_of(what)
     if _odd(layers):
         return BiasCriterion(False, "odd in every layer, so that no node has a mean over centred data", 0.0)
     try:
@@ -74,7 +74,8 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Bias
         return _by_sampled_units(layers, q, error)
 
 
-def _layers(what: str | Activation | Function) -> tuple[Layer, ...]:
+def layers_of(what: str | Activation | Function) -> tuple[Layer, ...]:
+    """The layers of a text, or an activation or a function as the only one."""
     if not isinstance(what, str):
         return (Activate(activation(what)),)
     try:

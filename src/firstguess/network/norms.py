@@ -15,6 +15,7 @@ from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import leaky_slopes
+from firstguess.network.activations.record import Activation, sine_minus
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, ReadContext, ReadResult, keeps_shape, nothing_assumed
@@ -26,8 +27,6 @@ from firstguess.network.tensors import Draw, Local, Place, SourceWriter, varianc
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from firstguess.network.activations.record import Activation
 
 
 class UnitNorm(Layer):
@@ -251,15 +250,11 @@ def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> 
             expected = "at least 2 points in every batch"
             hint = "a number of points that the batch size divides"
             raise NotCovered(expected, got=f"a last batch of {rows.stop - rows.start}", hint=hint)
-        k[rows] -= k[rows].mean(axis=0)
+    centre_points(k, 1, batch)
     for start in starts:
-        cols = slice(start, min(start + size, n))
-        k[:, cols] -= k[:, cols].mean(axis=1, keepdims=True)
-        trace = float(np.trace(k[cols, cols]))
-        # what centring leaves of identical points is rounding
-        if trace <= 64.0 * float(np.finfo(k.dtype).eps) * float(q[cols].sum()):
-            raise all_alike()
-        scale[cols] = math.sqrt(trace / (cols.stop - cols.start))
+        rows = slice(start, min(start + size, n))
+        check_differ(k[rows, rows], q[rows])
+        scale[rows] = math.sqrt(float(np.trace(k[rows, rows])) / (rows.stop - rows.start))
     inverse = 1.0 / scale
     k *= inverse[:, None]
     k *= inverse[None, :]
@@ -271,9 +266,10 @@ def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> 
     return t, inverse
 
 
-def all_alike() -> NotCovered:
-    """The error of a batch of one point, many times."""
-    return NotCovered("data points that differ", got="a batch whose points are all alike", hint="drop duplicates")
+def check_differ(k: Array, q: Array) -> None:
+    """Refuse a batch of one point, many times: what centring leaves of mean squares q is then rounding."""
+    if float(np.trace(k)) <= 64.0 * float(np.finfo(k.dtype).eps) * float(q.sum()):
+        raise NotCovered("data points that differ", got="a batch whose points are all alike", hint="drop duplicates")
 
 
 def check_spread(signal: Signal) -> None:
@@ -497,7 +493,7 @@ class GroupNormed(Distribution):
         a2, b2 = (0.5 * (slopes[1] + slopes[0])) ** 2, (0.5 * (slopes[1] - slopes[0])) ** 2
         theta, weights = cosines(self.nodes, self.c, self.one_minus_c)
         away = 2.0 * np.sin(0.5 * theta) ** 2
-        lost = away - 2.0 / math.pi * _sine_minus(theta)  # 1 − (2/π)(√(1−r²) + r·arcsin r)
+        lost = away - 2.0 / math.pi * np.vectorize(sine_minus)(theta)  # 1 − (2/π)(√(1−r²) + r·arcsin r)
         spread = float(weights @ (a2 * away + b2 * lost))
         level = alone.mean**2 if not phi.centered else BatchNormed(self.nodes, "usual").level(phi) ** 2
         between = max(a2 + b2 - spread - level, 0.0)
@@ -507,13 +503,6 @@ class GroupNormed(Distribution):
         """A slope that depends on the sign alone is independent of all that the norm's own Jacobian is made of."""
         slopes = leaky_slopes(phi)
         return None if slopes is None else 0.5 * (slopes[0] ** 2 + slopes[1] ** 2)
-
-
-def _sine_minus(theta: Array) -> Array:
-    """sin θ − θ·cos θ, by its series where that cancels."""
-    square = theta * theta
-    series = theta**3 * (1 / 3 - square * (1 / 30 - square * (1 / 840 - square / 45360)))
-    return np.where(theta < 0.1, series, np.sin(theta) - theta * np.cos(theta))
 
 
 def gradient_of(nodes: int, log_variance: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -34,44 +35,41 @@ from firstguess.theory.tokens import prototype_kernel
 # those going forth, and what a branch adds is uncorrelated with its shortcut.
 
 LONGEST = 256  # tokens up to which they are worth their time
+_FAN_IN = 1000  # of layers that name no width: the factors do not depend on it
 
 
-def stream_gradients(network: Network, tokens: Tokens, *, width: int = 1000) -> list[float | None]:
+def stream_gradients(network: Network, tokens: Tokens) -> list[float | None]:
     """What every layer multiplies Σ_tokens Σ_nodes (∂L/∂x)² by, going back; None: not known."""
     unknown: list[float | None] = [None] * len(network.layers)
     if tokens.length > LONGEST:
         return unknown
     places = tokens.length
-    points = Points(np.ones(places), np.zeros(places), False, Shape(places, sequence(places)), width, what="tokens")
+    points = Points(np.ones(places), np.zeros(places), False, Shape(places, sequence(places)), _FAN_IN, what="tokens")
     try:
         with float_range():
-            _, _, backs = _through(network.layers, points, tokens.prototypes()[:places, :places].copy())
-            return _factors(backs)
+            backs = _through(network.layers, points, tokens.prototypes()[:places, :places].copy())
+            g, found = np.ones((1, 1)), list[float | None]()
+            for back in reversed(backs):
+                before = float(np.trace(g))
+                g = back(g)
+                found.append(float(np.trace(g)) / before)
+            return found[::-1]
     except (FirstguessError, ArithmeticError):
         return unknown
 
 
-def _factors(backs: Sequence[Back]) -> list[float | None]:
-    g, found = np.ones((1, 1)), list[float | None]()
-    for back in reversed(backs):
-        before = float(np.trace(g))
-        g = back(g)
-        found.append(float(np.trace(g)) / before)
-    return found[::-1]
-
-
-def _through(layers: Sequence[Layer], points: Points, k: Array) -> tuple[Points, Array, list[Back]]:
+def _through(layers: Sequence[Layer], points: Points, k: Array) -> list[Back]:
     """Forth, keeping how each layer goes back."""
     backs: list[Back] = []
     for layer in layers:
         points, k, back = _one(layer, points, k)
         backs.append(back)
-    return points, k, backs
+    return backs
 
 
 def _one(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
     """Points and covariance after a layer, and its way back."""
-    back = layer.token_gradients(points, k, lambda path: partial(_along, _through(path, points, k)[2]))
+    back = layer.token_gradients(points, k, lambda path: partial(_along, _through(path, points, k)))
     if back is None:
         found = _by_pair(layer, points, k)
         if segment((layer,), points.grid) == 0:  # else it is sampled, forth by a rule of its own
@@ -153,13 +151,6 @@ def with_gradients(p: Prediction, tokens: Tokens) -> Prediction:
     return replace(p, layers=tuple(replace(one, gradient=f) for one, f in zip(p.layers, factors, strict=True)))
 
 
-def _gradient(layer: Layer, before: Signal) -> float | None:
-    try:
-        return layer.gradient(before)
-    except FirstguessError:  # a slope that does not converge is not known; the guesses do not need it
-        return None
-
-
 def _sampled(layer: Layer, before: Signal, after: Signal) -> bool:
     """Whether units of a sum were sampled, here or in a block within a block."""
     if isinstance(after.distribution, Pairs):
@@ -202,8 +193,10 @@ def predict(
     distinct = {id(layer): layer for layer in network.layers}  # a repeated segment has the same layers again
     texts = {key: text(layer) for key, layer in distinct.items()}
     for layer, before, after in steps(network.layers, signal):
-        numbers = *after.numbers(), _gradient(layer, before)
-        readings.append(LayerReading(texts[id(layer)], layer.weighted, *numbers))
+        gradient = None
+        with contextlib.suppress(FirstguessError):  # a slope that does not converge: the guesses do not need it
+            gradient = layer.gradient(before)
+        readings.append(LayerReading(texts[id(layer)], layer.weighted, *after.numbers(), gradient))
         assumptions.update(dict.fromkeys(layer.assumptions()))
         if _sampled(layer, before, after):
             assumptions[SAMPLED] = None

@@ -89,6 +89,7 @@ class DataBias(StoredRecord, Shown):
         even = Guesses(self.gamma, 2).expected_max()
         tops = ", ".join(f"{k}: {share:.1%}" for k, share in zip(TOP, self.shares, strict=False))
         after = ", ".join(f"{how} {gamma:.3g}" for how, gamma in self.after.items())
+        most = min(math.prod(self.shape), self.points - 1)
         return [
             ("data", f"{self.name}: {self.points} points of shape {self.shape}"),
             (
@@ -98,15 +99,11 @@ class DataBias(StoredRecord, Shown):
             ("random linear classifier, two classes", f"{even:.1%} in the favoured class by γ₀ alone"),
             ("mean correlation of two points", f"{self.correlation:z.4f}"),
             ("variance in the first directions", tops),
-            ("effective number of directions", f"{self.directions:.1f}  (of at most {self._most})"),
+            ("effective number of directions", f"{self.directions:.1f}  (of at most {most})"),
             ("γ₀ after standardization", after),
             ("recommended", self.recommendation),
             *(("note", note) for note in self.notes),
         ]
-
-    @property
-    def _most(self) -> int:
-        return min(math.prod(self.shape), self.points - 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `DataBias.from_dict` reads it back."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from firstguess.base.gaussian import Array
+from firstguess.base.numerics import bisect
 from firstguess.network.layer import Layer, Mix
 from firstguess.network.layers import Attention
 from firstguess.network.network import Network
@@ -261,8 +262,8 @@ def _agreeing(correlations: Array, vocabulary: int, width: float) -> float:
     """The one correlation at which guesses agree as often as they do on average over these, theory.md (51)."""
     some = np.clip(np.quantile(correlations, (np.arange(12) + 0.5) / 12), 0.0, 1.0)
     wanted = float(np.mean([same_guess_chance(float(one), vocabulary, width) for one in some]))
-    low, high = 0.0, 1.0
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if same_guess_chance(middle, vocabulary) < wanted else (low, middle)
-    return 0.5 * (low + high)
+
+    def below(c: Array) -> Array:
+        return np.array(same_guess_chance(float(c), vocabulary) < wanted)
+
+    return float(bisect(below, np.array(0.0), np.array(1.0), 30))

@@ -13,7 +13,6 @@ from firstguess.base.record import Record, Shown
 from firstguess.network.activations.registry import centered
 from firstguess.network.causes_bias import causes_bias
 from firstguess.network.inputs import Inputs
-from firstguess.network.layer import Layer
 from firstguess.network.layers import Activate
 from firstguess.network.network import Network
 from firstguess.network.walk import changed, every, needs_tokens
@@ -121,12 +120,10 @@ def frontier(
     return Frontier(net, net.depth, here, tuple(remedies), tuple(reached), knob, ends, rest - 1.0, notes)
 
 
-def _mark(name: str, sort: Sort, net: Network, given: Inputs, note: str = "") -> FrontierPoint:
+def _mark(name: str, sort: Sort, net: Network, given: Inputs) -> FrontierPoint:
     at = stand(predict(net, inputs=given))
     rest = 1.0 + given.mean_square / given.variance
-    return FrontierPoint(
-        name, sort, at.gamma, rest * at.nonlinearity / (1.0 + at.gamma), at.nonlinearity, str(net), note
-    )
+    return FrontierPoint(name, sort, at.gamma, rest * at.nonlinearity / (1.0 + at.gamma), at.nonlinearity, str(net))
 
 
 def _remedies(net: Network, given: Inputs, here: FrontierPoint) -> Iterator[FrontierPoint]:
@@ -149,18 +146,15 @@ def _variants(net: Network) -> Iterator[tuple[str, Network]]:
     for place in ("before", "after"):
         yield f"{name} {place} φ", net.where(f"{kind} {place} {phi}")
     if causes_bias(phi) and not phi.centered:
-        yield "centred φ", replace(net, layers=changed(net.layers, _centred))
-    if net.plain:
-        yield from _edge(net, phi)
-
-
-def _centred(layer: Layer) -> tuple[Layer, ...]:
-    return (layer,) if layer.function is None else (Activate(centered(layer.function)),)
-
-
-def _edge(net: Network, phi: Any) -> Iterator[tuple[str, Network]]:
+        yield (
+            "centred φ",
+            replace(
+                net,
+                layers=changed(net.layers, lambda x: (x if x.function is None else Activate(centered(x.function)),)),
+            ),
+        )
     weights = [layer for layer in net.layers[:-1] if layer.draws]
-    if not weights:
+    if not net.plain or not weights:
         return
     own, bias_var = (float(getattr(weights[-1], name, math.nan)) for name in ("weight_var", "bias_var"))
     try:

@@ -12,8 +12,8 @@ sums of these parts. Either way there are as many units as scatter correlations 
 
 from __future__ import annotations
 
+import contextlib
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
@@ -36,10 +35,11 @@ from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, LayerReading, text
 from firstguess.network.layers import Attention, Embed, Unembed
 from firstguess.network.network import Network
-from firstguess.network.walk import check_vocabulary, every, shapes
+from firstguess.network.shapes import Shape
+from firstguess.network.walk import check_vocabulary, every, sequence, shapes
 from firstguess.network.weights import draw_weights
 from firstguess.theory.features import Parts, effective_width, unequal_units
-from firstguess.theory.prediction import Prediction
+from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.token_counts import KAPPA, TokenCounts, same_guess_chance, support_steps
 from firstguess.theory.tokens import TokenStream, token_covariances
@@ -102,7 +102,11 @@ def predict_language(
     started = time.perf_counter()
     head = network.layers[-1]
     assert isinstance(head, Unembed)
-    _check(network)
+    first = network.layers[0]
+    if not isinstance(first, Embed):
+        expected = "embed as the first layer of a language model"
+        hint = "embed(0.02, vocabulary=2000) > … > unembed"
+        raise NotCovered(expected, got=text(first), where="layer 1", hint=hint)
     check_vocabulary(network.layers, network.classes)
     said: list[str] = []
     length = given.length if isinstance(given, Tokens) else given.shape[1]
@@ -111,18 +115,15 @@ def predict_language(
     wanted = max(2, (points or _TOKENS) // length) * length if isinstance(given, Tokens) else given.size
     _check_memory(wanted, length, _POSITION)
     ids = given if isinstance(given, np.ndarray) else _described(given, network.classes, points, seed, said)
-    size = _width(network.layers[:-1], ids.shape[1], width)
+    size = shapes(network.layers[:-1], Shape(None, sequence(ids.shape[1])), width)[-1].width or width
     if head.tied:
         _check_head(network.classes, size)
-    first = network.layers[0]
-    if isinstance(given, Tokens) and isinstance(first, Embed):
-        first = replace(first, padding=None)
+    real = None if isinstance(given, Tokens) else first.real_tokens(ids)  # drawn ids are no padding
+    first = replace(first, padding=None) if isinstance(given, Tokens) else first
     body = Network((first, *network.layers[1:-1]), network.classes)
-    real = None if isinstance(given, Tokens) else network.layers[0].real_tokens(ids)  # drawn ids are no padding
     kept = np.flatnonzero(np.ones(ids.size) if real is None else real)
     flat = ids.ravel()[kept].astype(np.int64)
-    variance = network.layers[0].std ** 2 if isinstance(network.layers[0], Embed) else 0.0
-
+    variance = first.std**2
     whole = kept.size <= _PAIRS
     looked = ids if whole else ids[: max(2, _PAIRS // ids.shape[1])]
     stream = token_covariances(body, looked, width=width, seconds=seconds)
@@ -137,8 +138,8 @@ def predict_language(
             "which are drawn" if len(scales) == round(effective) else f"as {len(scales)} unequal ones that are drawn"
         )
         said.append(f"features of {size} units scatter as {effective:.0f} independent ones would, {drawn}: (55)")
-    share = _own_share(network, stream, looked.size, variance)
-    if share is not None:
+    with contextlib.suppress(NotCovered):  # how much of the last state is the token's own embedding, where it is known
+        share = float(np.mean(np.square(_own(network, stream, looked.size)) * variance / stream.k.diagonal()))
         maps = ": each token maps to a nearly fixed random answer" if share >= _FIXED and not head.tied else ""
         said.append(f"{share:.0%} of the last state is the token's own embedding{maps}")
     kappa = 2.0 - (2.0 - KAPPA.get(head.init, 2.0)) * effective / size
@@ -184,25 +185,21 @@ def predict_language(
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
     guessed = EmpiricalGuesses(fractions, kept.size, seed)
     support = guessed.effective_support().mean
+    squares = stream.squares.get(len(network.layers) - 2)
     return Prediction(
         network,
         "kernel",
         found,
         guessed,
         ("wide layers", how, *assumptions, *said, *stream.remarks),
-        {
-            "firstguess": __version__,
-            "python": sys.version.split()[0],
-            "network": str(network),
-            "points": kept.size,
-            "seed": seed,
-            "draws": some,
-            **origin,
-        },
+        provenance(network, points=kept.size, seed=seed, draws=some, **origin),
         time.perf_counter() - started,
         own_guess=float(hits.mean()),
         own_shift=float(z.mean()),
-        by_position=_by_position(network, stream, looked.shape) if real is None else (),
+        # the mean square that the last norm divides by, at every position: what attention sinks show in, (23)
+        by_position=()
+        if real is not None or squares is None
+        else tuple(squares.reshape(looked.shape).mean(axis=0).tolist()),
         support_steps=() if head.tied else support_steps(np.bincount(flat), network.classes, effective, kappa, support),
     )
 
@@ -223,21 +220,6 @@ def _check_head(tokens: int, units: int) -> None:
         got = f"{tokens} tokens of {units} numbers: {in_bytes(4.0 * tokens * units)}"
         hint = "a smaller vocabulary, or more than 1536 positions: counts need no head where the token decides"
         raise NotCovered(f"a head of at most {in_bytes(_MEMORY)}", got=got, where="predict", hint=hint)
-
-
-def _check(network: Network) -> None:
-    if not isinstance(network.layers[0], Embed):
-        expected = "embed as the first layer of a language model"
-        hint = "embed(0.02, vocabulary=2000) > … > unembed"
-        raise NotCovered(expected, got=text(network.layers[0]), where="layer 1", hint=hint)
-
-
-def _width(layers: tuple[Layer, ...], tokens: int, width: int) -> int:
-    from firstguess.network.shapes import Shape
-    from firstguess.network.walk import sequence
-
-    found = shapes(layers, Shape(None, sequence(tokens)), width)[-1].width
-    return width if found is None else found
 
 
 def _described(tokens: Tokens, vocabulary: int, points: int | None, seed: int, said: list[str]) -> NDArray[np.int64]:
@@ -303,21 +285,6 @@ def _own(network: Network, stream: TokenStream, count: int) -> Array:
         elif layer.kind not in ("positions", "shift"):
             raise _refused(layer)
     return own
-
-
-def _by_position(network: Network, stream: TokenStream, shape: tuple[int, ...]) -> tuple[float, ...]:
-    """The mean square that the last norm divides by, at every position: what attention sinks show in, (23)."""
-    squares = stream.squares.get(len(network.layers) - 2)
-    return () if squares is None else tuple(squares.reshape(shape).mean(axis=0).tolist())
-
-
-def _own_share(network: Network, stream: TokenStream, count: int, variance: float) -> float | None:
-    """How much of the last state's square is the token's own embedding; None where that is not known."""
-    try:
-        own = _own(network, stream, count)
-    except NotCovered:
-        return None
-    return float(np.mean(np.square(own) * variance / stream.k.diagonal()))
 
 
 def _refused(layer: Layer) -> NotCovered:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from firstguess.theory.finite.on_data import at_width, output_reading
 from firstguess.theory.kernel.propagation import image_kernel, kernel
 from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.argmax_sampling import draw_guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.tokens import token_kernel
 
 _TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
@@ -131,8 +133,6 @@ def predict(
             "float32: covariances are good to about 1e-6 of their diagonal (3e-5 for deep smooth activations); a "
             "batchnorm that leaves a share s of the signal makes it 1e-6/s"
         )
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
-
     return Prediction(
         network,
         "kernel",
@@ -196,7 +196,8 @@ def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str,
     x = given.x.astype(np.float64)
     checks.within(x.shape[0], "at least 2 data points", "predict", "more data, or no data=", low=2, closed=True)
     flat = x.reshape(x.shape[0], -1)
-    distinct = _distinct(flat)
+    rows = np.ascontiguousarray(flat) + 0.0  # −0.0 and 0.0 are the same point
+    distinct = len({blake2b(row, digest_size=16).digest() for row in rows})  # np.unique would sort whole rows
     if distinct == 1:
         got = f"{x.shape[0]} copies of one point"
         raise InvalidInput("data points that differ", got=got, where="predict", hint="check how the data were loaded")
@@ -206,14 +207,6 @@ def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str,
     if zero:
         remarks.append(f"{zero} points are zero everywhere")
     return x, given.prepared, given.hash, remarks
-
-
-def _distinct(x: np.ndarray) -> int:
-    """How many rows differ: by a hash of their bytes, which is one pass where np.unique would sort whole rows."""
-    from hashlib import blake2b
-
-    rows = np.ascontiguousarray(x) + 0.0  # −0.0 and 0.0 are the same point
-    return len({blake2b(row, digest_size=16).digest() for row in rows})
 
 
 # From which width on the infinite theory is right.

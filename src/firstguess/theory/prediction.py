@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from firstguess._version import __version__
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.base.numerics import find_root
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import by_powers, four_digits, plain, with_old_names
 from firstguess.network.layer import LayerReading
@@ -22,12 +23,12 @@ from firstguess.network.network import Network
 from firstguess.network.signal import exp
 from firstguess.network.walk import needs_tokens
 from firstguess.theory.shares.base import OverInits, predictive_support
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.mixture import MixedGuesses
 from firstguess.theory.shares.token_counts import KAPPA
 
 if TYPE_CHECKING:
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
-    from firstguess.theory.shares.mixture import MixedGuesses
     from firstguess.theory.training.absorption import Tangent
     from firstguess.theory.training.curves import Absorption
 
@@ -153,9 +154,7 @@ def gamma_of_share(share: float, classes: int, points: int | None = None) -> flo
     # From there on one class gets all but 1e-5 of infinitely many points: told apart by none of finitely many.
     if excess(high) <= 0:
         return math.inf
-    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
-
-    return math.exp(cast(float, brentq(excess, low, high, xtol=1e-4)))
+    return math.exp(find_root(excess, low, high, xtol=1e-4))
 
 
 # Growth of gradients along a residual stream, from the factors of its layers.
@@ -188,18 +187,6 @@ def regime(gamma: float) -> Regime:
     if gamma < 1.0:
         return "neutral"
     return "biased" if gamma < DEEPLY_BIASED else "deeply biased"
-
-
-def _distribution(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
-    if "gammas" in data:
-        from firstguess.theory.shares.mixture import MixedGuesses
-
-        return MixedGuesses.from_dict(data)
-    if "fractions" not in data:
-        return Guesses.from_dict(data)
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
-
-    return EmpiricalGuesses.from_dict(data)
 
 
 @dataclass(frozen=True)
@@ -389,7 +376,9 @@ class Prediction(StoredRecord, Shown):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Prediction:
         """The inverse of `to_dict`."""
-        return record.from_dict(cls, data, guesses=_distribution(data["guesses"]))
+        guesses = data["guesses"]
+        kind = MixedGuesses if "gammas" in guesses else EmpiricalGuesses if "fractions" in guesses else Guesses
+        return record.from_dict(cls, data, guesses=kind.from_dict(guesses))
 
     @property
     def _data(self) -> list[tuple[str, str]]:
@@ -480,6 +469,15 @@ class FiniteSize(StoredRecord, Shown):
     overlap: float = 0.0  # the mean overlap (cosine) of two points at the output, and its variance over pairs
     overlap_variance: float = 0.0
     remark: str = ""
+
+    @classmethod
+    def of_sample(
+        cls, width: int, dimension: int | None, variance: float, error: float, infinite: float, **more: Any
+    ) -> FiniteSize:
+        """Of networks that were drawn: the variance of a class's share, with its standard error."""
+        std = math.sqrt(max(variance, 0.0))
+        error = min(error / (2.0 * std), math.sqrt(error)) if std > 0.0 else math.sqrt(error)
+        return cls(width, dimension, "chain", std, infinite, error=error, **more)
 
     @property
     def added(self) -> float:

@@ -55,14 +55,14 @@ class TokenStream:
         return merged(self.pending.remarks)
 
 
-def prototype_kernel(network: Network, tokens: Tokens, *, width: int = 1000) -> Kernel:
+def prototype_kernel(network: Network, tokens: Tokens) -> Kernel:
     """The fold on two prototype sequences: a 2×2 covariance, S on its diagonal and C off it: theory.md §9."""
     started = time.perf_counter()
     places = 2 * tokens.length
     shape = Shape(tokens.length, sequence(tokens.length))
-    budget = _plan(network, shape, 2, 2e9, 600.0, None)
+    budget = _plan(network, shape, 2)
     budget.images, budget.alike = 1, True
-    points = Points(np.ones(places), np.zeros(places), False, shape, width, what="tokens")
+    points = Points(np.ones(places), np.zeros(places), False, shape, 1000, what="tokens")
     return read_pending(network, Pending(Stored(tokens.prototypes(), None, points), points), budget, started)
 
 
@@ -71,19 +71,18 @@ def token_kernel(
     x: NDArray[Any],
     *,
     width: int = 1000,
-    memory: float = 2e9,
     seconds: float = 600.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Kernel:
     """Carry the covariance of all tokens of your sequences: ids (n, tokens), or images where patches come first."""
     started = time.perf_counter()
-    pending, budget = _started(network, x, width, memory, seconds, progress)
+    pending, budget = _started(network, x, width, seconds, progress)
     return read_pending(network, pending, budget, started)
 
 
 def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0) -> TokenStream:
     """The same of every token after the last layer: for read-outs of all kinds from one fold."""
-    pending, budget = _started(network, x, width, 2e9, seconds, None)
+    pending, budget = _started(network, x, width, seconds)
     layers, squares, start = network.layers, dict[int, Array](), 0
     with float_range():
         for place in _norms(layers):
@@ -96,10 +95,10 @@ def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, s
 
 
 def block_covariances(
-    network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0
+    network: Network, x: NDArray[Any], *, width: int = 1000
 ) -> Iterator[tuple[tuple[Layer, ...], int, Array, Array]]:
     """Residual blocks and what stands between them, from the first block on: units, covariances before and after."""
-    pending, budget = _started(network, x, width, 2e9, seconds, None)
+    pending, budget = _started(network, x, width)
     layers = network.layers
     cuts = sorted({0, len(layers), *(i + j for i, layer in enumerate(layers) if layer.paths for j in (0, 1))})
     widths = shapes(layers, Shape(None, sequence(x.shape[1])), width)
@@ -127,17 +126,21 @@ def _started(
     network: Network,
     x: NDArray[Any],
     width: int,
-    memory: float,
-    seconds: float,
-    progress: Callable[[int, int], None] | None,
+    seconds: float = 600.0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Pending, Budget]:
     """What goes into the first layer, if it fits."""
     found = network.layers[0].tokens_of(x)
     if found is None:
-        found = _vectors(network, x)
+        if x.ndim != 3:
+            expected = "token ids (sequences, tokens) for embed, images for patches, or vectors (sequences, tokens, "
+            got = f"data of shape {x.shape} before {text(network.layers[0])}"
+            hint = "embed(0.02) or patches(16) as the first layer"
+            raise InvalidInput(f"{expected}numbers)", got=got, where="data", hint=hint)
+        found = np.asarray(x, dtype=np.float64)
     n, tokens = found.shape[:2]
     shape = Shape(found.shape[2] if found.ndim == 3 else None, sequence(tokens))
-    budget = _plan(network, shape, n, memory, seconds, progress)
+    budget = _plan(network, shape, n, seconds, progress)
     if found.ndim == 2:
         source, q, mean = Ids(found), np.ones(n * tokens), np.zeros(n * tokens)
     else:
@@ -148,16 +151,14 @@ def _started(
     return Pending(source, Points(q, mean, False, shape, width, what="the data", real=real)), budget
 
 
-def _vectors(network: Network, x: NDArray[Any]) -> Array:
-    if x.ndim == 3:
-        return np.asarray(x, dtype=np.float64)
-    expected = "token ids (sequences, tokens) for embed, images for patches, or vectors (sequences, tokens, numbers)"
-    got = f"data of shape {x.shape} before {text(network.layers[0])}"
-    raise InvalidInput(expected, got=got, where="data", hint="embed(0.02) or patches(16) as the first layer")
-
-
 def _plan(
-    network: Network, before: Shape, n: int, memory: float, seconds: float, progress: Callable[[int, int], None] | None
+    network: Network,
+    before: Shape,
+    n: int,
+    seconds: float = 600.0,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    memory: float = 2e9,
 ) -> Budget:
     """Refuse, before any work, what does not fit; and choose the size of tiles."""
     for index, layer in enumerate(network.layers[1:], start=2):

@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Function
+from firstguess.base.numerics import find_root
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import Layer, Mix, text
@@ -152,22 +152,19 @@ def _nearest(phi: Activation, a: float, growth: float, near: float) -> float | N
 
     values = _roughly_unstable(phi, a, growth)
     roots = [float(b) for b, value in zip(_SHIFTS, values, strict=True) if value == 0.0]
-    crossed = [i for i in np.flatnonzero((values[:-1] > 0.0) != (values[1:] > 0.0)) if _both(values, int(i))]
+    known = np.isfinite(values[:-1]) & np.isfinite(values[1:])
+    crossed = np.flatnonzero(((values[:-1] > 0.0) != (values[1:] > 0.0)) & known)
     solved = 0
     for i in sorted(crossed, key=lambda i: abs(_SHIFTS[i] - near)):
         try:
-            found = optimize.brentq(unstable, float(_SHIFTS[i]) - 1e-3, float(_SHIFTS[i + 1]) + 1e-3, xtol=1e-13)  # type: ignore[arg-type]
+            found = find_root(unstable, float(_SHIFTS[i]) - 1e-3, float(_SHIFTS[i + 1]) + 1e-3, xtol=1e-13)
         except ValueError:  # NaN on the way, or the rough sign was wrong
             continue
-        roots.append(float(cast(float, found)))
+        roots.append(found)
         solved += 1
         if solved == 2:  # one on either side: the others are farther
             break
     return min(roots, key=lambda root: abs(root - near)) if roots else None
-
-
-def _both(values: Array, i: int) -> bool:
-    return bool(np.isfinite(values[i : i + 2]).all())
 
 
 def _roughly_unstable(phi: Activation, a: float, growth: float) -> Array:
@@ -428,7 +425,9 @@ def family_for(network: Network, *, growth: float, mean_square: float, name: str
     residual = any(layer.paths for layer in every(network.layers))
     norm = normed(network)
     if name is None:
-        name = _called_for(phi, residual=residual, norm=norm is not None)
+        leaky = phi.name in _LEAKY and not phi.centered
+        plain = "slope" if leaky else "variances" if phi.odd and norm is None else "affine"
+        name = "branch_scale" if residual else plain
     if name in ("variances", "affine") and residual:
         raise NotCovered(f"a plain network, for knob={name!r}", got="residual blocks", hint='knob="branch_scale"')
     if name == "variances" and norm is not None:
@@ -438,14 +437,6 @@ def family_for(network: Network, *, growth: float, mean_square: float, name: str
     if name == "branch_scale" and not residual:
         raise NotCovered("residual blocks, for their scale", got="a plain network", where="tune")
     return _FAMILIES[PARAMETERS.index(name)](network, growth, mean_square)
-
-
-def _called_for(phi: Activation, *, residual: bool, norm: bool) -> str:
-    if residual:
-        return "branch_scale"
-    if phi.name in _LEAKY and not phi.centered:
-        return "slope"
-    return "variances" if phi.odd and not norm else "affine"
 
 
 def _of_tokens(network: Network, name: str | None) -> Family:

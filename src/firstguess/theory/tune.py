@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
-from scipy import optimize
 
 from firstguess.base import checks
 from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.base.numerics import find_root
 from firstguess.base.record import Record, Shown
 from firstguess.network.builders import as_network
 from firstguess.network.inputs import Inputs, Tokens
@@ -232,13 +232,18 @@ def _solve(family: Family, gamma: float, inputs: Inputs | Tokens) -> tuple[float
     if most < 1e-9:
         flat = family.network(low)
         kind = NotCovered if normed(flat) is None else InvalidInput
-        got = f"γ = 0 wherever it stands, from 0 to 0, in {_activations(flat)}"
+        bends = dict.fromkeys(x.name for x in every(flat.layers) if x.function is not None or is_norm(x))
+        got = f"γ = 0 wherever it stands, from 0 to 0, in {' and '.join(bends)}"
         hint = "it is even already; a norm that centres after the activation keeps it so: put it before"
         raise kind(f"a network whose γ {family.name} can move", got=got, where="tune(gamma)", hint=hint)
     if not few <= gamma <= most:
         near = few if gamma < few else most
         expected = f"a γ that {family.name} reaches at these gradients, from {said_gamma(few)} to {said_gamma(most)}"
-        hint = f"gamma={near:.3g}" + (_lower(inputs) if gamma < few else "")
+        hint = f"gamma={near:.3g}"
+        if gamma < few and isinstance(inputs, Tokens):
+            hint += "; below that fg.repair(model, loader, gamma=…) moves the head's bias"
+        elif gamma < few and inputs.mean_square > 0:
+            hint += "; the data's own γ₀ is in it: centre them first"
         raise InvalidInput(expected, got=gamma, where="tune(gamma)", hint=hint)
 
     def off(at: float) -> float:
@@ -247,24 +252,12 @@ def _solve(family: Family, gamma: float, inputs: Inputs | Tokens) -> tuple[float
     if math.isclose(gamma, ends[0], rel_tol=1e-12):
         return low, (few, most)
     try:
-        root = optimize.brentq(off, low, high, xtol=1e-15, rtol=1e-14)  # type: ignore[arg-type]
+        root = find_root(off, low, high, xtol=1e-15, rtol=1e-14)
     except ValueError:  # γ is not known somewhere between
         expected = f"a family whose γ is known all the way to {gamma:.4g}"
         hint = f"gamma={said_gamma(few)} to {said_gamma(most)} without them; or another knob="
         raise NotCovered(expected, got=f"{family.name} with gaps", where="tune(gamma)", hint=hint) from None
-    return float(cast(float, root)), (few, most)
-
-
-def _activations(network: Network) -> str:
-    """Its parts that bend or norm, each once."""
-    found = dict.fromkeys(x.name for x in every(network.layers) if x.function is not None or is_norm(x))
-    return " and ".join(found)
-
-
-def _lower(inputs: Inputs | Tokens) -> str:
-    if isinstance(inputs, Tokens):
-        return "; below that fg.repair(model, loader, gamma=…) moves the head's bias"
-    return "; the data's own γ₀ is in it: centre them first" if inputs.mean_square > 0 else ""
+    return root, (few, most)
 
 
 def _ends(family: Family, reached: Any) -> tuple[float, float]:

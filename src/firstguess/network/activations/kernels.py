@@ -27,13 +27,6 @@ from firstguess.network.activations.record import Activation, Kink, Map, Piecewi
 # contribute 0.
 
 
-def shifted_leaky(left: float, right: float, by: float) -> Piecewise:
-    """The function with slopes left and right of 0, of x + by."""
-    slope = right if by >= 0.0 else left
-    kink = Kink(-1.0 if by >= 0.0 else 1.0, abs(by), (0.0, right - left, 0.0))
-    return Piecewise((slope * by, slope, 0.0), (kink,))
-
-
 def piecewise_kernel(f: Piecewise, k: Array, qa: Array, qb: Array) -> Array:
     """E f(u_a) f(u_b) for covariance k and variances q_a, q_b (which may broadcast)."""
     k = np.asarray(k, dtype=np.float64)
@@ -164,8 +157,12 @@ def _clenshaw(values: Array, at: Array, left: Array, right: Array) -> Array:
 def table(phi: Activation, low: float, high: float, slope: bool = False) -> Table:
     """The table of φ, or of φ' if `slope`, for log q in [low, high]; NotConverged where 1e-9 cannot be had."""
     part = _Part(phi, slope)
-    if high > low:
-        _refuse_far_kinks(phi, high)
+    reach = gaussian.REACH * math.exp(0.5 * high)
+    kinks = [f.at for f in phi.features if f.width == 0.0 and 0.0 < abs(f.at) < reach]
+    if high > low and kinks:
+        expected = "points of one size for an activation that bends away from 0"
+        hint = "a layernorm or rmsnorm before the activation, or the ensemble reading: fg.measure(...)"
+        raise NotConverged(expected, got=f"{phi}, which bends at {', '.join(f'{k:g}' for k in kinks)}", hint=hint)
     if phi.source is None:
         return _built(part, low, high, 1.0)
     error = math.inf
@@ -218,15 +215,6 @@ class _Part:
     @property
     def offset(self) -> float:
         return 0.0 if self.slope else self.phi.offset
-
-
-def _refuse_far_kinks(phi: Activation, high: float) -> None:
-    reach = gaussian.REACH * math.exp(0.5 * high)
-    kinks = [f.at for f in phi.features if f.width == 0.0 and 0.0 < abs(f.at) < reach]
-    if kinks:
-        expected = "points of one size for an activation that bends away from 0"
-        hint = "a layernorm or rmsnorm before the activation, or the ensemble reading: fg.measure(...)"
-        raise NotConverged(expected, got=f"{phi}, which bends at {', '.join(f'{k:g}' for k in kinks)}", hint=hint)
 
 
 def _angles(part: _Part, high: float, refine: float) -> int:
@@ -360,7 +348,10 @@ def shifted(phi: Activation, by: float) -> Activation:
     """x ↦ φ(x + by), for signals with a mean: a function of centred ones."""
     rise, slope = phi.rise, phi.derivative
     at = float(rise(np.array([by]))[0])
-    slopes = leaky_slopes(phi)
+    slopes, pieces = leaky_slopes(phi), None
+    if slopes is not None:
+        inner, sign = (slopes[1], -1.0) if by >= 0.0 else (slopes[0], 1.0)
+        pieces = Piecewise((inner * by, inner, 0.0), (Kink(sign, abs(by), (0.0, slopes[1] - slopes[0], 0.0)),))
     return Activation(
         f"shifted {phi.name}" if slopes is None else "shifted piecewise linear",
         (*(phi.params if slopes is None else (("left", slopes[0]), ("right", slopes[1]))), ("by", by)),
@@ -369,7 +360,7 @@ def shifted(phi: Activation, by: float) -> Activation:
         offset=phi.offset + at,
         features=tuple(Feature(f.at - by, f.width) for f in phi.features),
         nondecreasing=phi.nondecreasing,
-        pieces=None if slopes is None else shifted_leaky(*slopes, by),
+        pieces=pieces,
         jumps=phi.jumps,
         source=phi.source,
         centered=phi.centered,

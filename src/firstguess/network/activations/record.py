@@ -43,14 +43,14 @@ def piecewise_linear_moments(left: float, right: float, between: float, spread: 
     # E|u||v| minus its value at c = 0, and its value at c = 1 minus it
     rise = math.sqrt(spread * (2.0 * between + spread)) / q
     above_zero = c * math.atan2(c, rise) - c * c / (1.0 + rise)
-    below_one = math.pi * math.sin(theta / 2.0) ** 2 - _sin_minus_theta_cos(theta)
+    below_one = math.pi * math.sin(theta / 2.0) ** 2 - sine_minus(theta)
     scale = 2.0 * q / math.pi * b * b
     return Moments(
         b * math.sqrt(2.0 * q / math.pi), a * a * between + scale * above_zero, a * a * spread + scale * below_one
     )
 
 
-def _sin_minus_theta_cos(theta: float) -> float:
+def sine_minus(theta: float) -> float:
     """sin θ − θ cos θ = θ³/3 − θ⁵/30 + …, by its series where the difference would cancel."""
     if theta > 0.3:
         return math.sin(theta) - theta * math.cos(theta)
@@ -243,8 +243,8 @@ class Activation:
         if mean == 0.0 and self.energy is not None:
             return self.energy(q)
         slope = self.derivative or gaussian.numerical_slope(self.rise, gaussian.kinks(self.features))
-        run = gaussian.expectation if self.source is None else gaussian.checked_expectation
-        return run(lambda x: slope(x) ** 2, q, self.features, mean=mean)
+        own = self.source is not None
+        return gaussian.expectation(lambda x: slope(x) ** 2, q, self.features, mean=mean, checked=own)
 
     def asymptote(self, log_q: float) -> Activation | None:
         """The piecewise-linear function φ is equal to at such scales, None where it must be computed."""
@@ -264,12 +264,11 @@ def _moments(phi: Activation, between: float, spread: float) -> Moments:
         return Moments(phi.offset, 0.0, 0.0)
     if phi.closed is not None:
         result = phi.closed(between, spread)
-    elif phi.source is not None:
-        result = gaussian.checked_moments(
-            phi.rise, between, spread, phi.features, jumps=phi.jumps, derivative=phi.derivative
-        )
     else:
-        result = gaussian.moments(phi.rise, between, spread, phi.features, derivative=phi.derivative)
+        own, slope = phi.source is not None, phi.derivative
+        result = gaussian.moments(
+            phi.rise, between, spread, phi.features, jumps=phi.jumps, derivative=slope, checked=own
+        )
     return result._replace(mean=0.0 if phi.odd else phi.offset + result.mean)
 
 
@@ -278,10 +277,12 @@ def _shifted_moments(phi: Activation, mean: float, between: float, spread: float
     if phi.shifted is not None:
         return phi.shifted(between, spread, mean)
     features = tuple(Feature(f.at - mean, f.width) for f in phi.features)
-    slope = phi.derivative
-    run = gaussian.moments if phi.source is None else gaussian.checked_moments
-    derivative = None if slope is None else lambda x: slope(x + mean)
-    result = run(lambda x: phi.rise(x + mean), between, spread, features, jumps=phi.jumps, derivative=derivative)
+    slope, own = phi.derivative, phi.source is not None
+    moved = None if slope is None else lambda x: slope(x + mean)
+    rise = phi.rise
+    result = gaussian.moments(
+        lambda x: rise(x + mean), between, spread, features, jumps=phi.jumps, derivative=moved, checked=own
+    )
     return result._replace(mean=phi.offset + result.mean)
 
 

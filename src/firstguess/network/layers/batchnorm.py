@@ -348,9 +348,7 @@ class BatchCenter(Layer):
         for matrix in (k, t):
             if matrix is not None:
                 norms.centre_points(matrix, places, self.batch)
-        # what centring leaves of identical points is rounding
-        if float(np.trace(k)) <= 64.0 * float(np.finfo(k.dtype).eps) * float(points.q.sum()):
-            raise norms.all_alike()
+        norms.check_differ(k, points.q)
         mean = points.mean.reshape(points.count, places)
         cut = [mean[i : i + self._size(points.count)] for i in range(0, points.count, self._size(points.count))]
         mean = np.concatenate([part - part.mean(axis=0) for part in cut]).ravel()

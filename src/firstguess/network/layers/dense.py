@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -33,8 +33,43 @@ _VECTORS = (
 )
 
 
+class RandomSums(Layer):
+    """Sums over random weights of one distribution `init`: what a dense layer and a convolution share."""
+
+    weight_var: float
+    bias_var: float
+    init: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "init", distributions.checked(self.init, self.kind))
+        super().__post_init__()
+        check_weights(self.weight_var, self.bias_var, self.kind)
+
+    @property
+    def gaussian(self) -> bool:
+        return self.init == "normal"
+
+    def with_variances(self, weight_var: float, bias_var: float) -> Self:
+        given: Any = self
+        return replace(given, weight_var=weight_var, bias_var=bias_var)
+
+    def with_distribution(self, init: str) -> Self:
+        given: Any = self
+        return replace(given, init=init)
+
+    def moments(self, signal: Signal) -> Signal:
+        distributions.covered(self.init)
+        return random_sum(signal, self.weight_var, self.bias_var)
+
+    def gradient(self, signal: Signal) -> float | None:
+        return self.weight_var
+
+    def assumptions(self) -> Iterable[str]:
+        yield from distributions.assumed(self.init)
+
+
 @register
-class Dense(Layer):
+class Dense(RandomSums):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
     `init` is the distribution of the weights: normal, uniform, orthogonal, rademacher (±1), laplace, student(3) (heavy
@@ -55,32 +90,13 @@ class Dense(Layer):
     init: str = "normal"
     frozen: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "init", distributions.checked(self.init, "dense"))
-        super().__post_init__()
-        check_weights(self.weight_var, self.bias_var, "dense")
-
     def shape(self, before: Shape, units: int | None) -> Shape:
         """Where positions are no tokens, it sees all of them, and none is left."""
         kept = before.grid is None or before.grid.apart
         return Shape(self.width or units, before.grid if kept else PositionGrid(), before.drawn)
 
-    @property
-    def gaussian(self) -> bool:
-        return self.init == "normal"
-
-    def with_variances(self, weight_var: float, bias_var: float) -> Dense:
-        return replace(self, weight_var=weight_var, bias_var=bias_var)
-
-    def with_distribution(self, init: str) -> Dense:
-        return replace(self, init=init)
-
     def frozen_weights(self) -> Dense:
         return replace(self, frozen=True)
-
-    def moments(self, signal: Signal) -> Signal:
-        distributions.covered(self.init)
-        return random_sum(signal, self.weight_var, self.bias_var)
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         distributions.covered(self.init)
@@ -105,12 +121,6 @@ class Dense(Layer):
 
         q = self.weight_var * points.q.reshape(-1, grid.places).mean(axis=1) + self.bias_var
         return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="a dense layer"), step)
-
-    def gradient(self, signal: Signal) -> float | None:
-        return self.weight_var
-
-    def assumptions(self) -> Iterable[str]:
-        yield from distributions.assumed(self.init)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
         if not self.gaussian:
@@ -156,7 +166,7 @@ class Dense(Layer):
 
 
 @register
-class Conv(Layer):
+class Conv(RandomSums):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 
     `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
@@ -179,11 +189,6 @@ class Conv(Layer):
     frozen: bool = False
     init: str = "normal"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "init", distributions.checked(self.init, "conv"))
-        super().__post_init__()
-        check_weights(self.weight_var, self.bias_var, "conv")
-
     def shape(self, before: Shape, units: int | None) -> Shape:
         grid = before.grid
         if grid is not None and not before.images:
@@ -196,15 +201,8 @@ class Conv(Layer):
         after = grid.windows(self.kernel, stride=self.stride, padding=self.padding)
         return Shape(self.width or units, after, before.drawn)
 
-    def with_variances(self, weight_var: float, bias_var: float) -> Conv:
-        return replace(self, weight_var=weight_var, bias_var=bias_var)
-
-    def with_distribution(self, init: str) -> Conv:
-        return replace(self, init=init)
-
     def moments(self, signal: Signal) -> Signal:
-        distributions.covered(self.init)
-        return replace(random_sum(signal, self.weight_var, self.bias_var), distribution=Gaussian(positions=True))
+        return replace(super().moments(signal), distribution=Gaussian(positions=True))
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""
@@ -261,12 +259,9 @@ class Conv(Layer):
             both[:, :, to, :, :, to] += rows[:, :, come, :, :, come]
         return both.reshape(a * after.places, b * after.places)
 
-    def gradient(self, signal: Signal) -> float | None:
-        return self.weight_var
-
     def assumptions(self) -> Iterable[str]:
         yield "conv: positions of an image are alike (homogeneous inputs), borders are ignored"
-        yield from distributions.assumed(self.init)
+        yield from super().assumptions()
 
     def tensors(self, place: Place) -> Weights:
         """A grouped convolution; for the data, which all initializations share, one with all their kernels."""

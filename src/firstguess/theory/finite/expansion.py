@@ -16,7 +16,7 @@ import numpy as np
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.gaussian import Array
+from firstguess.base.gaussian import Array, gauss_hermite
 from firstguess.base.record import changed
 from firstguess.network.finite_signal import FiniteSignal, Overlaps
 from firstguess.network.inputs import Inputs
@@ -29,7 +29,7 @@ from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.shares.many_classes import MOST_CLASSES, PairMoments
-from firstguess.theory.shares.mixture import gauss_hermite, share_distribution
+from firstguess.theory.shares.mixture import share_distribution
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
@@ -38,6 +38,7 @@ _MANY = (
     "more classes than 64: the variance of a share is that of these networks; its distribution takes one overlap "
     "for all pairs of points, with which the largest share of nearly even, narrow networks comes out too large"
 )
+_DEAD = "{:.2g} of all points are 0 at a network's output (all nodes are dead): their guess is taken to be chance"
 _CENTRED = (
     "a centred batch guesses more evenly than counting by chance (by 1/2πn of variance), "
     "which the distribution leaves out"
@@ -87,10 +88,13 @@ def predict_finite(
     else:
         distribution = EmpiricalGuesses(found.counted, found.batch)
     finite = [said for said in infinite.assumptions if said != "wide layers"]
+    of = "points= names none" if points is None else f"it stands for {points}"
     remarks = (
         why if found.size.way == "chain" else "",
         _MANY if network.classes > MOST_CLASSES else "",
-        _of_batch(found.batch, points) if found.counted is not None else "",
+        f"norms over the data: of a batch of {found.batch} points, since {of}; guesses are those of such a batch"
+        if found.counted is not None and points != found.batch
+        else "",
         _CENTRED if found.counted is None and found.excess < 0.0 and points is not None else "",
         found.size.remark,
     )
@@ -130,19 +134,16 @@ def _sampled(
     if odd and network.classes == 2 and not whole_batch(network):
         # f(−x) = −f(x), and −x is as likely as x: E arcsin c = 0 exactly (theory.md §12)
         few = replace(few, excess=0.0, excess_error=0.0, differ=0.0)
-    std = math.sqrt(max(few.excess, 0.0) / network.classes)
-    error = few.excess_error / network.classes
-    size = FiniteSize(
+    size = FiniteSize.of_sample(
         width,
         inputs.dimension,
-        "chain",
-        std,
+        few.excess / network.classes,
+        few.excess_error / network.classes,
         limit,
-        error=min(error / (2.0 * std), math.sqrt(error)) if std > 0.0 else math.sqrt(error),
         networks=few.networks,
         overlap=few.overlap,
         overlap_variance=few.variance,
-        remark=_dead_words(few.dead),
+        remark=_DEAD.format(few.dead) if few.dead else "",
     )
     return _Found(few.layers, few.excess, few.differ, size, few.pairs, few.counted, few.points)
 
@@ -203,21 +204,6 @@ def _pairs(state: FiniteSignal) -> PairMoments | None:
     e, v, *_, triangle, common = state.overlaps
     spread = v - 2.0 * common
     return PairMoments(e, spread / (1.0 - e) ** 2, triangle / spread**2, common) if spread > 0.0 else None
-
-
-def _dead_words(share: float) -> str:
-    if share == 0.0:
-        return ""
-    return (
-        f"{share:.2g} of all points are 0 at a network's output (all nodes are dead): their guess is taken to be chance"
-    )
-
-
-def _of_batch(batch: int, points: int | None) -> str:
-    if points == batch:
-        return ""
-    why = "points= names none" if points is None else f"it stands for {points}"
-    return f"norms over the data: of a batch of {batch} points, since {why}; guesses are those of such a batch"
 
 
 def _is_even(network: Network, inputs: Inputs) -> bool:

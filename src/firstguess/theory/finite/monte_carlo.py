@@ -266,7 +266,7 @@ class _Gathered:
             count,
             self._points,
             self._dead / count,
-            PairMoments.of(np.concatenate(self._pairs)) if self._pairs else PairMoments.none(),
+            PairMoments.of(np.concatenate(self._pairs)) if self._pairs else PairMoments(),
             np.concatenate(self._counted) if self._counted else None,
         )
 

@@ -40,6 +40,7 @@ from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agree
 _TERMS = 3  # of the change as (1 − c)·polynomial: it is 0 for a point and itself
 _MOST = 2000  # points of a batch
 _NETWORKS = 2000
+_AVERAGED = "the network's noise is averaged over networks: how they differ is not in the distribution of the shares"
 
 
 def sampled_on_data(
@@ -105,22 +106,16 @@ def sampled_on_data(
     np.fill_diagonal(c, 1.0)
     off = ~np.eye(len(flat), dtype=bool)
     before_all = float(same(wide[off]).mean())
-    excess = before_all + float(changed.mean())
-    error = float(changed.std(ddof=1)) / math.sqrt(len(changed)) / network.classes
-    finite, infinite = (math.sqrt(max(v, 0.0) / network.classes) for v in (excess, before_all))
-    size = FiniteSize(
+    size = FiniteSize.of_sample(
         width,
         None,
-        "chain",
-        finite,
-        infinite,
-        error=min(error / (2.0 * finite), math.sqrt(error)) if finite > 0.0 else math.sqrt(error),
+        (before_all + float(changed.mean())) / network.classes,
+        float(changed.std(ddof=1)) / math.sqrt(len(changed)) / network.classes,
+        math.sqrt(max(before_all, 0.0) / network.classes),
         networks=len(changed),
         overlap=float(c[off].mean()),
         overlap_variance=float(c[off].var()),
-        remark=""
-        if batch
-        else "the network's noise is averaged over networks: how they differ is not in the distribution of the shares",
+        remark="" if batch else _AVERAGED,
     )
     return _scaled(c, root, size, np.concatenate(counted) if counted else None)
 
@@ -240,8 +235,7 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
         next_order=abs(finite - infinite) * min(1.0, 2.0 * typical),
         overlap=float(c.mean()),
         overlap_variance=typical,
-        remark="the network's noise is averaged over networks: how they differ is not in the distribution "
-        "of the shares",
+        remark=_AVERAGED,
     )
     whole = np.zeros_like(covariance)
     whole[pairs] = c

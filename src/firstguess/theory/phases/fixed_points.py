@@ -16,6 +16,7 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Function
+from firstguess.base.numerics import find_root
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
@@ -80,17 +81,7 @@ class FixedPoint(StoredRecord, Shown):
 
 def _root(fn: Callable[[float], float], low: float, high: float) -> float:
     """The root of fn between two points where it has different signs, to the last digits."""
-    from scipy.optimize import root_scalar  # scipy.optimize takes 50 ms to import
-
-    return float(root_scalar(fn, bracket=(low, high), method="brentq", xtol=1e-15, rtol=1e-14).root)
-
-
-def _lowest(fn: Callable[[float], float], one: float, other: float) -> float:
-    """Where fn is least between two points."""
-    from scipy.optimize import minimize_scalar
-
-    found = minimize_scalar(fn, bounds=(min(one, other), max(one, other)), method="bounded", options={"xatol": 1e-9})
-    return float(found.x)
+    return find_root(fn, low, high, xtol=1e-15, rtol=1e-14)
 
 
 def phase_name(phase: str, regime: str) -> str:
@@ -287,7 +278,10 @@ def settle_by(advance: Callable[[float], float], start: float) -> float:
             return _root(drift, min(x, last), max(x, last))
         passed = [*passed[-2:], (x, value)]
         if len(passed) == 3 and passed[1][1] < min(passed[0][1], 0.5 * value):  # two fixed points may lie in between
-            lowest = _lowest(lambda at: drift(at) * direction, passed[0][0], x)
+            from scipy.optimize import fminbound  # takes 50 ms to import
+
+            ends = min(passed[0][0], x), max(passed[0][0], x)
+            lowest = float(fminbound(lambda at: drift(at) * direction, *ends, xtol=1e-9))
             if drift(lowest) * direction < -_FLAT:
                 return _root(drift, min(passed[0][0], lowest), max(passed[0][0], lowest))
         if value > _FLAT:

@@ -22,10 +22,10 @@ import numpy as np
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Function
 from firstguess.network.activations.record import Activation
-from firstguess.network.activations.registry import activation
+from firstguess.network.causes_bias import layers_of
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Layer, Mix, sequence_text, signal_after, steps
-from firstguess.network.layers import Activate, Dense, Residual
+from firstguess.network.layers import Dense, Residual
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.walk import changed, every
 
@@ -158,15 +158,7 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
     """`"tanh"`, `"relu > maxpool(2)"`, an Activation or a function, as a Block."""
     if isinstance(what, RepeatedBlock):
         return what
-    if isinstance(what, str):
-        try:
-            layers = parse_layers(what)
-        except InvalidInput:
-            if what.strip().isidentifier():  # a single wrong word is most likely a wrong activation
-                activation(what)
-            raise
-    else:
-        layers = (Activate(activation(what)),)
+    layers = layers_of(what)
     if not any(layer.kind == "activation" for layer in layers):
         hint = "'tanh' or 'relu > maxpool(2)'"
         raise InvalidInput("an activation, with pools or norms if you like", got=repr(str(what)), hint=hint)

@@ -19,7 +19,7 @@ from firstguess.base import record
 from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Function
-from firstguess.base.numerics import interpolate
+from firstguess.base.numerics import bisect, interpolate
 from firstguess.base.record import Shown, StoredRecord
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
@@ -267,7 +267,6 @@ def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array, low: float,
         rows, index = rows[some], index[some]
         # the bracket reaches back to the last point whose drift was not rounding
         significant = grid[rows] * sign > flat_noise
-        back = np.zeros((rows.size, _STEPS), dtype=bool)
         steps = np.arange(_STEPS)
         back = significant & ((steps < index[:, None]) if sign > 0 else (steps > index[:, None]))
         back &= (x - flat_start[rows, None]) * sign > 0.0
@@ -275,11 +274,8 @@ def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array, low: float,
         nearest = np.where(sign > 0, _STEPS - 1 - back[:, ::-1].argmax(axis=1), back.argmax(axis=1))
         inner = np.where(has, x[nearest], flat_start[rows])
         outer = x[index]
-        for _ in range(60):
-            middle = 0.5 * (inner + outer)
-            same = drift(middle, flat_w[rows], flat_b[rows]) * sign > 0.0
-            inner, outer = np.where(same, middle, inner), np.where(same, outer, middle)
-        out[rows] = 0.5 * (inner + outer)
+        w, b = flat_w[rows], flat_b[rows]
+        out[rows] = bisect(lambda at, w=w, b=b, sign=sign: drift(at, w, b) * sign > 0.0, inner, outer, 60)
     still = np.abs(first) <= flat_noise
     out[still] = flat_start[still]
     return result
@@ -336,14 +332,12 @@ def _correlation(block: RepeatedBlock, log_q: Array, w: Array, tolerance: float)
             raise NotConverged(expected, got=f"an error of {error:.1e}", where=str(block), hint=hint)
     # one series in θ for every point, then bisection: R decreases with θ
     in_q = chebyshev.chebvander(2 * (log_q - low) / (high - low) - 1, n_q - 1) @ coefficients  # (points, n_t)
-    inner, outer = np.zeros_like(log_q), np.full_like(log_q, math.pi / 2)
-    for _ in range(50):
-        theta = 0.5 * (inner + outer)
-        above = np.sum(in_q * chebyshev.chebvander(theta * 4 / math.pi - 1, n_t - 1), axis=1) * w > (
-            theta if jumps else 1.0
-        )
-        inner, outer = np.where(above, theta, inner), np.where(above, outer, theta)
-    theta = 0.5 * (inner + outer)
+
+    def above(theta: Array) -> Array:
+        r = np.sum(in_q * chebyshev.chebvander(theta * 4 / math.pi - 1, n_t - 1), axis=1)
+        return r * w > (theta if jumps else 1.0)
+
+    theta = bisect(above, np.zeros_like(log_q), np.full_like(log_q, math.pi / 2), 50)
     c = np.where(theta > math.pi / 2 - 1e-12, 0.0, np.cos(theta))
     return c, np.where(c == 0.0, 1.0, 2.0 * np.sin(theta / 2.0) ** 2), error
 

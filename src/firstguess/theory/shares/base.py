@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, overload
 
 import numpy as np
 from scipy import special
@@ -13,7 +14,7 @@ from scipy import special
 from firstguess.base import checks
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
-from firstguess.base.record import Shown
+from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import short, spaced, with_error
 
@@ -131,7 +132,7 @@ def predictive_support(
     return of_rows(np.array([support_at(row)[0] for row in rows]))
 
 
-class ClassShares(Shown):
+class ClassShares(Record, Shown):
     """The distribution of class shares (G_1..G_M) over initializations, and the summaries that all of its forms have.
 
     `classes` is M, `points` the number n of data points (None: infinitely many). `pdf`, `cdf`, `quantile` are of the
@@ -382,6 +383,43 @@ class ClassShares(Shown):
 
     @abstractmethod
     def _sample(self, size: int, seed: int) -> FloatArray: ...
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; `from_dict` reads them back."""
+
+
+class SharesByRow(ClassShares):
+    """Shares that are known one initialization after the other, as rows of `fractions`: measured, or drawn."""
+
+    _room = 0.0  # by which a share that equals a number may be above it, as rounded
+    if TYPE_CHECKING:
+
+        @property
+        def fractions(self) -> FloatArray: ...
+
+    @property
+    def classes(self) -> int:
+        """The number of classes M."""
+        return self.fractions.shape[1]
+
+    @cached_property
+    def largest(self) -> FloatArray:
+        """max_c G_c of every initialization."""
+        return self.fractions.max(axis=1)
+
+    @cached_property
+    def _sorted(self) -> FloatArray:
+        return np.sort(self.fractions, axis=None)
+
+    def _cdf_error(self, at: FloatArray) -> FloatArray:
+        """The error over initializations: classes of one are not independent."""
+        below = np.array([(self.fractions <= v + self._room).mean(axis=1).std() for v in at.ravel()])
+        return below.reshape(at.shape) / math.sqrt(len(self.fractions))
+
+    def expected_max(self) -> float:
+        """The average of max_c G_c."""
+        return float(self.largest.mean())
+
+    def _above(self, t: float) -> tuple[float, float]:
+        share = float((self.largest > t + max(self._room, 1e-12)).mean())
+        return share, math.sqrt(share * (1 - share) / len(self.largest))
+
+    def _sample(self, size: int, seed: int) -> FloatArray:
+        return self.fractions[np.random.default_rng(seed).integers(0, len(self.fractions), size=size)]

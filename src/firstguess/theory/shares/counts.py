@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
+from scipy.special import ndtr
 
+from firstguess.base.gaussian import Array, pdf
 from firstguess.theory.shares import gaussian_argmax
-from firstguess.theory.shares.gaussian_argmax import FloatArray, ShareCurve, ndtr, phi
+from firstguess.theory.shares.gaussian_argmax import ShareCurve
 
 MANY = 100_000  # data points from which probabilities are computed one by one: all of them would take seconds
 
@@ -27,57 +29,87 @@ _PANELS = 12  # of such a window, which is 24 standard deviations wide
 _STEP = 0.25  # in x: near 0 and n a window is wide, and what is rare becomes sure within about such a step
 
 
-@dataclass(frozen=True, eq=False)
-class Listed:
-    """The distribution of a count k = 0..n by all its probabilities; the others answer the same."""
+class CountDistribution(Protocol):
+    """The distribution of a count k = 0..n, and of the share k/n."""
 
-    pmf: FloatArray
+    def at(self, k: IntArray) -> Array:
+        """P(count = k)."""
+        ...
+
+    def at_most(self, k: IntArray) -> Array:
+        """P(count ≤ k), k from −1."""
+        ...
+
+    def at_least(self, k: int) -> float:
+        """P(count ≥ k)."""
+        ...
+
+    def first(self, u: Array) -> IntArray:
+        """The smallest k with P(count ≤ k) ≥ u."""
+        ...
+
+    def share_at_most(self, g: Array, points: int) -> Array:
+        """P(count/n ≤ g)."""
+        return self.at_most(whole(np.clip(g, -1.0, 1.0) * points).clip(-1, points))
+
+    def density(self, g: Array, points: int) -> Array:
+        """n·P(the count nearest to n·g)."""
+        nearest = whole(np.clip(g, 0.0, 1.0) * points + 0.5).clip(0, points)
+        return np.where((g >= 0) & (g <= 1), points * self.at(nearest), 0.0)
+
+
+def whole(counts: Array) -> IntArray:
+    """Round down, except what falls just short of a whole number in float64, as n·(k/n) may."""
+    return np.floor(counts + 1e-9).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(CountDistribution):
+    """By all its probabilities."""
+
+    pmf: Array
 
     @cached_property
-    def _sums(self) -> FloatArray:
+    def _sums(self) -> Array:
         sums = np.minimum(np.cumsum(self.pmf), 1.0)
         sums[-1] = 1.0
         return np.concatenate([[0.0], sums])
 
-    def at(self, k: IntArray) -> FloatArray:
-        """P(count = k)."""
+    def at(self, k: IntArray) -> Array:
         return self.pmf[k]
 
-    def at_most(self, k: IntArray) -> FloatArray:
-        """P(count ≤ k), k from −1."""
+    def at_most(self, k: IntArray) -> Array:
         return self._sums[1 + k]
 
     def at_least(self, k: int) -> float:
-        """P(count ≥ k)."""
         return float(self.pmf[k:].sum())
 
-    def first(self, u: FloatArray) -> IntArray:
-        """The smallest k with P(count ≤ k) ≥ u."""
+    def first(self, u: Array) -> IntArray:
         return np.searchsorted(self._sums[1:], u).clip(0, len(self.pmf) - 1)
 
 
 @dataclass(frozen=True)
-class AllOrNone:
+class AllOrNone(CountDistribution):
     """γ = ∞: all data or none, with probabilities `share` and 1 − share."""
 
     share: float
     points: int
 
-    def at(self, k: IntArray) -> FloatArray:
+    def at(self, k: IntArray) -> Array:
         return np.where(k == 0, 1 - self.share, 0.0) + np.where(k == self.points, self.share, 0.0)
 
-    def at_most(self, k: IntArray) -> FloatArray:
+    def at_most(self, k: IntArray) -> Array:
         return np.where(k < 0, 0.0, np.where(k < self.points, 1 - self.share, 1.0))
 
     def at_least(self, k: int) -> float:
         return 1.0 if k <= 0 else self.share if k <= self.points else 0.0
 
-    def first(self, u: FloatArray) -> IntArray:
+    def first(self, u: Array) -> IntArray:
         return np.where(u > 1 - self.share, self.points, 0).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class Counts(CountDistribution):
     """The distribution of a count, Binomial(n, G) with G from `curve`, by its single probabilities; `curve` may be one
     fraction.
 
@@ -94,7 +126,6 @@ class Counts:
     points: int
 
     def at_least(self, k: int) -> float:
-        """P(count ≥ k)."""
         if k <= 0 or k > self.points:
             return 1.0 * (k <= 0)
         if self._share is not None:
@@ -112,16 +143,15 @@ class Counts:
         end = below if k == 0 else above if k == self.points else 0.0
         return float(_exactly(self.points, k, ndtr(x), ndtr(-x)) @ mass) + end
 
-    def at(self, k: IntArray) -> FloatArray:
+    def at(self, k: IntArray) -> Array:
         """`exactly` for an array."""
         return _each(self.exactly, k)
 
-    def at_most(self, k: IntArray) -> FloatArray:
-        """P(count ≤ k)."""
+    def at_most(self, k: IntArray) -> Array:
         return 1.0 - _each(lambda one: self.at_least(one + 1), k)
 
-    def first(self, u: FloatArray) -> IntArray:
-        """The smallest k with P(count ≤ k) ≥ u: a bracket around the Gaussian guess, then bisection."""
+    def first(self, u: Array) -> IntArray:
+        """By a bracket around the Gaussian guess, then bisection."""
         return _each(self._first, u).astype(np.int64)
 
     def _first(self, u: float) -> int:
@@ -133,7 +163,7 @@ class Counts:
             curve = cast(ShareCurve, self.curve)
             middle = curve.inverse(np.zeros(1))
             with np.errstate(all="ignore"):  # for γ ≫ 1 a class mostly gets none or all: its middle has no density
-                room = np.sqrt(ndtr(middle) * ndtr(-middle) / n) / phi(middle) * curve.slope.max()
+                room = np.sqrt(ndtr(middle) * ndtr(-middle) / n) / pdf(middle) * curve.slope.max()
                 guess = n * float(ndtr(middle + (curve.inverse(z) - middle) * np.hypot(1.0, room))[0])
             if math.isnan(guess):
                 guess = n * float(ndtr(curve.inverse(z))[0])
@@ -160,10 +190,10 @@ class Counts:
         """
         n, k = self.points, self.points // 2 + 1
 
-        def added(p: FloatArray, q: FloatArray) -> FloatArray:
+        def added(p: Array, q: Array) -> Array:
             if n > _NORMAL:
                 sd, away = np.sqrt(p * q / n), np.abs(p - q) / 2
-                return 2.0 * sd * (phi(away / sd) - away / sd * special.ndtr(-away / sd))
+                return 2.0 * sd * (pdf(away / sd) - away / sd * special.ndtr(-away / sd))
             half = 0.5 * _exactly(n, n // 2, p, q) if n % 2 == 0 else 0.0
             return p * _at_least(n - 1, k - 1, p, q) + q * _at_least(n - 1, k - 1, q, p) + half - np.maximum(p, q)
 
@@ -185,7 +215,7 @@ class Counts:
         low, high = np.clip(cast(ShareCurve, self.curve).inverse(np.array([-9.0, 9.0])), -_END, _END).tolist()
         return low, high
 
-    def _window(self, k: int, kink: float | None = None) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
+    def _window(self, k: int, kink: float | None = None) -> tuple[Array, Array, tuple[float, float]]:
         """Units x around the step at k/n, their probabilities, and the probabilities of all below and above."""
         curve = cast(ShareCurve, self.curve)
         middle = np.arcsin(np.sqrt(k / self.points))
@@ -207,10 +237,7 @@ class Counts:
         half = np.diff(edges)[:, None] / 2
         x = (edges[:-1, None] + half * (_NODES + 1)).ravel()
         w, slope = curve.at(x)
-        return x, (half * _WEIGHTS).ravel() * phi(w) * slope, outside
-
-
-CountDistribution: TypeAlias = Listed | AllOrNone | Counts
+        return x, (half * _WEIGHTS).ravel() * pdf(w) * slope, outside
 
 
 def curve_of(gamma: float, classes: int) -> ShareCurve:
@@ -231,7 +258,7 @@ def count_distribution(gamma: float, classes: int, points: int) -> CountDistribu
 
 
 @lru_cache(maxsize=16)
-def pmf_of(gamma: float, classes: int, points: int) -> FloatArray:
+def pmf_of(gamma: float, classes: int, points: int) -> Array:
     """All probabilities of the counts 0..n."""
     if gamma == 0:
         return gaussian_argmax.binomial(points, 1 / classes)
@@ -240,25 +267,25 @@ def pmf_of(gamma: float, classes: int, points: int) -> FloatArray:
     return AllOrNone(1 / classes, points).at(np.arange(points + 1))
 
 
-def _each(fn: Callable[[Any], float], values: npt.NDArray[Any]) -> FloatArray:
+def _each(fn: Callable[[Any], float], values: npt.NDArray[Any]) -> Array:
     """A function of one number, once for each number that there is."""
     distinct, where = np.unique(values, return_inverse=True)
     found = np.array([fn(value) for value in distinct.tolist()])
     return found[where].reshape(values.shape)
 
 
-def _at_least(n: int, k: int, p: FloatArray, q: FloatArray) -> FloatArray:
+def _at_least(n: int, k: int, p: Array, q: Array) -> Array:
     """P(Binomial(n, p) ≥ k) with q = 1 − p, from the smaller of the two."""
     if k <= 0:
         return np.ones_like(p)
     if k > n:
         return np.zeros_like(p)
     a, b = float(k), float(n - k + 1)
-    return cast(FloatArray, np.where(p < 0.5, special.betainc(a, b, p), special.betaincc(b, a, q)))
+    return cast(Array, np.where(p < 0.5, special.betainc(a, b, p), special.betaincc(b, a, q)))
 
 
-def _exactly(n: int, k: int, p: FloatArray, q: FloatArray) -> FloatArray:
+def _exactly(n: int, k: int, p: Array, q: Array) -> Array:
     from scipy import stats  # its binomial keeps its digits at n = 10⁹, log-Gamma does not; slow to import
 
     binom: Any = stats.binom
-    return cast(FloatArray, np.where(p < 0.5, binom.pmf(k, n, p), binom.pmf(n - k, n, q)))
+    return cast(Array, np.where(p < 0.5, binom.pmf(k, n, p), binom.pmf(n - k, n, q)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -14,8 +14,9 @@ from scipy import special
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput
+from firstguess.base.numerics import find_root
 from firstguess.base.statistics import Estimates, FloatArray, Interval
-from firstguess.theory.shares.base import ClassShares, Summary, at_steps
+from firstguess.theory.shares.base import SharesByRow, Summary, at_steps
 
 # Intervals of E max_c G_c and of the standard deviation of G over initializations, calibrated by the distribution of G.
 #
@@ -262,13 +263,11 @@ def _first(rising: Callable[[float], float], low: float, high: float) -> float:
         return low
     if rising(high) <= 0.0:
         return high
-    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
-
-    return cast(float, brentq(rising, low, high, xtol=1e-6, rtol=np.float64(1e-6)))
+    return find_root(rising, low, high, xtol=1e-6, rtol=1e-6)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EmpiricalGuesses(ClassShares):
+class EmpiricalGuesses(SharesByRow):
     """Class shares as an ensemble shows them: the methods of `fg.Guesses`, and `interval` for their errors.
 
     `fractions[r, c]` is the share of the `points` data points that member r puts in class c. `pdf`, `cdf`, `quantile`
@@ -287,7 +286,7 @@ class EmpiricalGuesses(ClassShares):
     0.283 (0.272 to 0.294)
     """
 
-    fractions: FloatArray
+    fractions: FloatArray  # pyright: ignore[reportIncompatibleMethodOverride]
     points: int  # pyright: ignore[reportIncompatibleMethodOverride]
     seed: int = 0  # of the bootstrap
 
@@ -310,25 +309,13 @@ class EmpiricalGuesses(ClassShares):
         return self.fractions.shape[0]
 
     @property
-    def classes(self) -> int:
-        """The number of classes M."""
-        return self.fractions.shape[1]
+    def _room(self) -> float:
+        return 1e-9 / self.points  # k/n computed in two ways may differ in the last digit
 
     @property
     def class_means(self) -> FloatArray:
         """The average fraction of every class: 1/M each where classes are alike."""
         return self.fractions.mean(axis=0)
-
-    @cached_property
-    def largest(self) -> FloatArray:
-        """max_c G_c of every initialization."""
-        return self.fractions.max(axis=1)
-
-    @cached_property
-    def _sorted(self) -> FloatArray:
-        return np.sort(self.fractions, axis=None)
-
-    # -- One share -----------------------------------------------------------------------------------------------
 
     def _cdf(self, at: FloatArray) -> FloatArray:
         """The share of all fractions (of all members and classes) that are at most g.
@@ -336,12 +323,7 @@ class EmpiricalGuesses(ClassShares):
         >>> EmpiricalGuesses(np.array([[0.2, 0.8], [0.4, 0.6]]), points=5).cdf([0.1, 0.4, 0.7, 1.0]).tolist()
         [0.0, 0.5, 0.75, 1.0]
         """
-        # k/n computed in two ways may differ in the last digit: half a count of tolerance decides it.
-        return np.searchsorted(self._sorted, at + 1e-9 / self.points, side="right") / self._sorted.size
-
-    def _cdf_error(self, at: FloatArray) -> FloatArray:
-        below = np.array([(self.fractions <= v + 1e-9 / self.points).mean(axis=1).std() for v in at.ravel()])
-        return below.reshape(at.shape) / math.sqrt(self.inits)
+        return np.searchsorted(self._sorted, at + self._room, side="right") / self._sorted.size
 
     def _quantile(self, at: FloatArray) -> FloatArray:
         return at_steps(self._sorted, at)
@@ -381,18 +363,8 @@ class EmpiricalGuesses(ClassShares):
         """√var. For two classes, the standard deviation of G₀."""
         return float(statistics.spread(self.fractions, level=None).value[0])
 
-    # -- The largest share ------------------------------------------------------------------------------------
-
-    def expected_max(self) -> float:
-        """The average of max_c G_c."""
-        return float(self.largest.mean())
-
     def expected_max_error(self) -> float:
         return self.standard_error("largest")
-
-    def _above(self, t: float) -> tuple[float, float]:
-        share = float((self.largest > t + 1e-9 / self.points).mean())
-        return share, math.sqrt(share * (1 - share) / self.inits)
 
     def _rows(self) -> FloatArray:
         return self.fractions
@@ -449,8 +421,8 @@ class EmpiricalGuesses(ClassShares):
         if what == "mean":
             return 0.0
         if isinstance(what, tuple):
-            share = self._share_above(what)
-            return math.sqrt(share * (1 - share) / self.inits)
+            self._share_above(what)  # refuses what is no such summary
+            return self.prob_max_above_error(what[1])
         error = float(self._estimate(what, None).error[0])
         return 2 * self.std() * error if what == "var" else error
 
@@ -476,15 +448,6 @@ class EmpiricalGuesses(ClassShares):
         if len(what) != 2 or what[0] != "prob_max_above":
             raise InvalidInput('a summary such as ("prob_max_above", 0.9)', got=repr(what), where="EmpiricalGuesses")
         return self.prob_max_above(float(what[1]))
-
-    # -- Samples, exchange ---------------------------------------------------------------------------------------
-
-    def _sample(self, size: int, seed: int) -> FloatArray:
-        return self.fractions[np.random.default_rng(seed).integers(0, self.inits, size=size)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; `from_dict` reads them back."""
-        return {"fractions": self.fractions.tolist(), "points": self.points, "seed": self.seed}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> EmpiricalGuesses:

@@ -9,16 +9,17 @@ from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
+from scipy.special import log_ndtr, ndtr
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array, pdf
 from firstguess.theory.shares import counts as guess_counts
 from firstguess.theory.shares import gaussian_argmax
 from firstguess.theory.shares.base import ClassShares, OverInits, check_rank, entropies, kth_values
-from firstguess.theory.shares.counts import MANY, CountDistribution, Counts, pmf_of
-from firstguess.theory.shares.gaussian_argmax import FloatArray, ShareCurve, log_ndtr, ndtr, phi
+from firstguess.theory.shares.counts import MANY, CountDistribution, Counts, pmf_of, whole
+from firstguess.theory.shares.gaussian_argmax import ShareCurve
 
 # The k-th largest share and the entropy of the guesses, over initializations: theory.md (8), IGB App. H.
 #
@@ -69,7 +70,7 @@ def expected_kth(classes: int, k: int, gamma: float, centers: int = _CENTERS, ac
     return float(np.exp(log_terms).sum() * float(step) * across_step)
 
 
-def _log(p: FloatArray) -> FloatArray:
+def _log(p: Array) -> Array:
     return np.log(np.maximum(p, 1e-300))
 
 
@@ -82,7 +83,7 @@ def entropy_of_two(gamma: float) -> float:
     z = at / scale
     step = float(at[1] - at[0]) / scale
     both = -ndtr(x) * log_ndtr(x) - ndtr(-x) * log_ndtr(-x)
-    return float(np.sum(phi(z) * both) * step)
+    return float(np.sum(pdf(z) * both) * step)
 
 
 @lru_cache(maxsize=64)
@@ -98,7 +99,7 @@ def entropy_of_many(gamma: float, classes: int) -> tuple[float, float]:
     draws = gaussian_argmax.rivals(gamma, classes)
     root = math.sqrt(gamma)
     step = float(draws.shift[1] - draws.shift[0])
-    weights = phi(draws.strongest[:, None] + draws.shift / root) * (step / root)  # (draws, shifts)
+    weights = pdf(draws.strongest[:, None] + draws.shift / root) * (step / root)  # (draws, shifts)
     share, log_share = ndtr(draws.probit), log_ndtr(draws.probit)
     beyond = ndtr(-(draws.strongest + (draws.shift[-1] + 0.5 * step) / root))  # there G₁ = 1
     lost = np.sum(weights * -share * log_share, axis=1)
@@ -134,7 +135,7 @@ def predicted_entropy(shares: ClassShares, gamma: float) -> OverInits:
 
 
 def _predicted(
-    shares: ClassShares, gamma: float, number: Callable[[FloatArray], FloatArray], mean: float, error: float
+    shares: ClassShares, gamma: float, number: Callable[[Array], Array], mean: float, error: float
 ) -> OverInits:
     """The distribution of a number of the shares, whose mean for infinitely many points is known to `error`."""
     size, points = max(2000, min(20_000, 2_000_000 // shares.classes)), shares.points
@@ -203,15 +204,15 @@ class Guesses(ClassShares):
 
     # -- One share -----------------------------------------------------------------------------------------------
 
-    def _cdf(self, at: FloatArray) -> FloatArray:
+    def _cdf(self, at: Array) -> Array:
         if self.points is not None:
-            return self._counts().at_most(_floor(np.clip(at, -1.0, 1.0) * self.points).clip(-1, self.points))
+            return self._counts().share_at_most(at, self.points)
         if atoms := self._atoms():
             return np.asarray(sum(mass * (at >= place) for place, mass in atoms), dtype=np.float64)
-        x = cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))
-        return gaussian_argmax.ndtr(self._curve().at(x)[0])
+        x = cast(Array, special.ndtri(np.clip(at, 0.0, 1.0)))
+        return ndtr(self._curve().at(x)[0])
 
-    def _cdf_error(self, at: FloatArray) -> FloatArray:
+    def _cdf_error(self, at: Array) -> Array:
         """The error, for finite n that of the n = ∞ distribution that is mixed."""
         if self._atoms():
             return np.zeros_like(at)
@@ -223,14 +224,12 @@ class Guesses(ClassShares):
         """The largest standard error that `cdf` has anywhere: 0 for two classes, about 1e-4 for more."""
         return 0.0 if self._atoms() else float(self._curve().error.max())
 
-    def _pdf(self, at: FloatArray) -> FloatArray:
-        inside = (at >= 0) & (at <= 1)
+    def _pdf(self, at: Array) -> Array:
         if self.points is not None:
-            nearest = _floor(np.clip(at, 0.0, 1.0) * self.points + 0.5).clip(0, self.points)
-            return np.where(inside, self.points * self._counts().at(nearest), 0.0)
+            return self._counts().density(at, self.points)
         if atoms := self._atoms():
             return np.where(np.isin(at, [place for place, _ in atoms]), np.inf, 0.0)
-        x = cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))
+        x = cast(Array, special.ndtri(np.clip(at, 0.0, 1.0)))
         edge = np.isinf(x)
         curve = self._curve()
         w, slope = curve.at(np.where(edge, 0.0, x))
@@ -238,18 +237,18 @@ class Guesses(ClassShares):
             density = np.exp(0.5 * np.where(edge, 0.0, x) ** 2 - 0.5 * w * w) * slope
         end = np.where(x < 0, curve.slope[0], curve.slope[-1])
         density = np.where(edge, np.where(end < 1, np.inf, np.where(end > 1, 0.0, 1.0)), density)
-        return np.where(inside, density, 0.0)
+        return np.where((at >= 0) & (at <= 1), density, 0.0)
 
-    def _quantile(self, at: FloatArray) -> FloatArray:
+    def _quantile(self, at: Array) -> Array:
         if self.points is not None:
             return self._counts().first(at) / self.points
         if atoms := self._atoms():
             place = atoms[0][0]
             found = 1.0 * (at > 1 - 1 / self.classes) if len(atoms) > 1 else place * (at > 0)
             return np.asarray(found, dtype=np.float64)
-        return gaussian_argmax.ndtr(self._curve().inverse(cast(FloatArray, special.ndtri(at))))
+        return ndtr(self._curve().inverse(cast(Array, special.ndtri(at))))
 
-    def _pmf(self, points: int) -> FloatArray:
+    def _pmf(self, points: int) -> Array:
         return guess_counts.pmf_of(self.gamma, self.classes, points).copy()
 
     def var(self) -> float:
@@ -318,7 +317,7 @@ class Guesses(ClassShares):
 
     # -- Samples, exchange ---------------------------------------------------------------------------------------
 
-    def _sample(self, size: int, seed: int) -> FloatArray:
+    def _sample(self, size: int, seed: int) -> Array:
         """Fractions are accurate to 1e-6 relative."""
         z = np.random.default_rng([seed, 0]).standard_normal((size, self.classes))
         if self.gamma == 0:
@@ -326,24 +325,20 @@ class Guesses(ClassShares):
         elif self.gamma == math.inf:
             share = 1.0 * (np.arange(self.classes) == z.argmax(axis=1, keepdims=True))
         elif self.classes == 2:
-            share = gaussian_argmax.ndtr(np.sqrt(self.gamma / 2) * (z - z[:, ::-1]))
+            share = ndtr(np.sqrt(self.gamma / 2) * (z - z[:, ::-1]))
         else:
             share = gaussian_argmax.fractions(z, self.gamma)
         if self.points is None:
             return share
         return np.random.default_rng([seed, 1]).multinomial(self.points, share) / self.points
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; `from_dict` reads them back.
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Guesses:
+        """The inverse of `to_dict`; γ may also be text such as "inf".
 
         >>> Guesses.from_dict(Guesses(2.0, points=100).to_dict())
         Guesses(gamma=2.0, classes=2, points=100)
         """
-        return {"gamma": self.gamma, "classes": self.classes, "points": self.points}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Guesses:
-        """The inverse of `to_dict`; γ may also be text such as "inf"."""
         if "gamma" not in data or not set(data) <= {"gamma", "classes", "points"}:
             expected = "the keys gamma, classes, points"
             raise InvalidInput(expected, got=sorted(data), where="Guesses.from_dict", hint='{"gamma": 1.0}')
@@ -384,7 +379,7 @@ class Guesses(ClassShares):
         """P(max > t) and its standard error."""
         if self.points is None:
             return gaussian_argmax.max_above(self.gamma, self.classes, t)
-        first = int(_floor(np.array(t * self.points))) + 1  # the smallest count above
+        first = int(whole(np.array(t * self.points))) + 1  # the smallest count above
         if self.classes == 2 or 2 * first > self.points:
             above = self._counts().at_least(max(first, self.points // 2 + 1))
             middle = 2 * (self.points // 2) == self.points >= 2 * first  # an even split, above t itself
@@ -403,14 +398,9 @@ class Guesses(ClassShares):
 
 
 @lru_cache(maxsize=16)
-def _largest(gamma: float, classes: int, points: int) -> tuple[FloatArray, FloatArray]:
+def _largest(gamma: float, classes: int, points: int) -> tuple[Array, Array]:
     """Simulated largest count/n, and the largest of the fractions it was drawn from: a control variate."""
     size = max(2000, min(20_000, 2_000_000 // classes))
     counted = Guesses(gamma, classes, points).sample(size, seed=20240721)
     exact = Guesses(gamma, classes).sample(size, seed=20240721)
     return counted.max(axis=1), exact.max(axis=1)
-
-
-def _floor(counts: FloatArray) -> npt.NDArray[np.int64]:
-    # n·(k/n) may fall just short of k in float64
-    return np.floor(counts + 1e-9).astype(np.int64)

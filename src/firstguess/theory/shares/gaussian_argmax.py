@@ -16,29 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from numpy.polynomial import chebyshev
 from scipy import special
+from scipy.special import log_ndtr, ndtr
 
-from firstguess.base.gaussian import Array
-from firstguess.base.numerics import interpolate
+from firstguess.base.gaussian import Array, pdf
+from firstguess.base.numerics import bisect, find_root, interpolate
 
 # A distribution of fractions as a curve, and the distribution of counts that it makes of n data points: theory.md (6)
 # and (7).
-
-FloatArray = npt.NDArray[np.float64]
-
-
-def ndtr(x: FloatArray) -> FloatArray:
-    """Φ, the standard normal cdf."""
-    return cast(FloatArray, special.ndtr(x))
-
-
-def log_ndtr(x: FloatArray) -> FloatArray:
-    """log Φ."""
-    return cast(FloatArray, special.log_ndtr(x))
-
-
-def phi(x: FloatArray) -> FloatArray:
-    """The standard normal density."""
-    return np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi)
 
 
 @dataclass(frozen=True)
@@ -49,10 +33,10 @@ class ShareCurve:
     exactly. Two nodes make a straight line, which is evaluated as such.
     """
 
-    x: FloatArray  # (nodes,)
-    w: FloatArray
-    slope: FloatArray
-    error: FloatArray  # standard error of the cdf at the nodes
+    x: Array  # (nodes,)
+    w: Array
+    slope: Array
+    error: Array  # standard error of the cdf at the nodes
 
     @classmethod
     def line(cls, slope: float, middle: float, *, error: float = 0.0) -> ShareCurve:
@@ -60,7 +44,7 @@ class ShareCurve:
         x = middle + np.array([-1.0, 1.0]) / slope
         return cls(x, slope * (x - middle), np.full(2, slope), np.full(2, error))
 
-    def at(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def at(self, x: Array) -> tuple[Array, Array]:
         """W and dW/dx."""
         if len(self.x) == 2:
             return self.slope[0] * (x - 0.5 * (self.x[0] + self.x[1])), np.full_like(x, self.slope[0])
@@ -76,33 +60,29 @@ class ShareCurve:
         value = self.w[cell] + u * (s0 + u * (c2 + u * c3)) + (t - u) * end
         return value, np.where(t == u, inside, end) / width
 
-    def inverse(self, w: FloatArray) -> FloatArray:
+    def inverse(self, w: Array) -> Array:
         """x with W(x) = w: bisection inside a cell until float64 is exhausted, straight beyond the ends."""
         if len(self.x) == 2:
             return w / self.slope[0] + 0.5 * (self.x[0] + self.x[1])
         cell = np.clip(np.searchsorted(self.w, w) - 1, 0, len(self.w) - 2)
-        low, high = self.x[cell], self.x[cell + 1]
-        for _ in range(54):
-            middle = 0.5 * (low + high)
-            short = self.at(middle)[0] < w
-            low, high = np.where(short, middle, low), np.where(short, high, middle)
-        x = 0.5 * (low + high)
+        x = bisect(lambda x: self.at(x)[0] < w, self.x[cell], self.x[cell + 1], 54)
         x = np.where(w < self.w[0], self.x[0] + (w - self.w[0]) / self.slope[0], x)
         return np.where(w > self.w[-1], self.x[-1] + (w - self.w[-1]) / self.slope[-1], x)
 
 
-def binomial(points: int, p: float) -> FloatArray:
+def binomial(points: int, p: float) -> Array:
     """Binomial(n, p) probabilities of 0..n, 0 < p < 1."""
     k = np.arange(points + 1)
-    return np.exp(_log_choose(points, k) + k * np.log(p) + (points - k) * np.log1p(-p))
+    return np.exp(log_choose(points, k) + k * np.log(p) + (points - k) * np.log1p(-p))
 
 
-def _log_choose(n: int, k: npt.NDArray[np.int64]) -> FloatArray:
+def log_choose(n: int, k: npt.NDArray[np.int64]) -> Array:
+    """ln of n over k."""
     out = special.gammaln(n + 1.0) - (special.gammaln(k + 1.0) + special.gammaln(n - k + 1.0))
     return np.where((k == 0) | (k == n), 0.0, out)
 
 
-def binomial_mixture(curve: ShareCurve, points: int) -> FloatArray:
+def binomial_mixture(curve: ShareCurve, points: int) -> Array:
     """Probabilities of 0..n for Binomial(n, G) with G from `curve`: theory.md (7).
 
     P(k) = ∫ Binomial(k; n, Φ(x)) dcdf(x), by 12-point Gauss-Legendre panels of 2.5 widths of the integrand; where Φ(x)
@@ -127,7 +107,7 @@ def binomial_mixture(curve: ShareCurve, points: int) -> FloatArray:
     nodes, weights = np.polynomial.legendre.leggauss(12)
     x = (np.concatenate(starts)[:, None] + half[:, None] * (nodes + 1)).ravel()
     w, slope = curve.at(x)
-    mass = (half[:, None] * weights).ravel() * phi(w) * slope
+    mass = (half[:, None] * weights).ravel() * pdf(w) * slope
 
     log_p, log_q = log_ndtr(x), log_ndtr(-x)
     angle = np.arcsin(np.exp(0.5 * log_p))
@@ -142,7 +122,7 @@ def binomial_mixture(curve: ShareCurve, points: int) -> FloatArray:
         i, j = np.searchsorted(angle, [spread[0] - reach, spread[1] + reach])
         exponent = np.outer(k, log_p[i:j])
         exponent += np.outer(points - k, log_q[i:j])
-        exponent += _log_choose(points, k)[:, None]
+        exponent += log_choose(points, k)[:, None]
         out[start:stop] = np.exp(exponent) @ mass[i:j]
     # Where the range was cut at W = ±9 instead, the rest is 1e-19 and belongs to no count in particular.
     low, high = ndtr(np.array([w_low, -w_high]))
@@ -173,7 +153,7 @@ _REPLICATES = 8
 _RIVALS_SEED = 20240721
 
 
-def _exp(x: FloatArray) -> FloatArray:
+def _exp(x: Array) -> Array:
     """exp, with 0 below 1e-130: products of two such numbers are never denormal, which would be 20 times slower."""
     return np.where(x < -300.0, 0.0, np.exp(np.maximum(x, -300.0)))
 
@@ -205,7 +185,7 @@ def excess_agreement(classes: int, rho: float, gap: float) -> float:
     weight = 2 * classes * step * step
     if not 0.0 < rho <= 0.5:  # below 0 there is no small share to keep: two points that differ more than by chance
         joint = joint_ndtr(np.sqrt(1 - gap / 2) * total[:, None], np.sqrt(gap / 2) * difference[None, :], rho, gap)
-        plane = phi(total)[:, None] * phi(difference)[None, :] * joint ** (classes - 1)
+        plane = pdf(total)[:, None] * pdf(difference)[None, :] * joint ** (classes - 1)
         return weight * float(plane.sum()) - 1.0 / classes
     # Small ρ: integrate the difference from ρ = 0 itself, as Φ₂(ρ) − Φ₂(0) = ∫₀^ρ φ₂ dr with r = sin θ (Plackett 1954).
     x = np.sqrt(0.5) * (total[:, None] + difference[None, :])
@@ -227,7 +207,7 @@ def excess_agreement(classes: int, rho: float, gap: float) -> float:
     return weight * float(np.where(log_ratio < 1.0, small, large).sum())
 
 
-def joint_ndtr(s: FloatArray, d: FloatArray, rho: float, gap: float) -> FloatArray:
+def joint_ndtr(s: Array, d: Array, rho: float, gap: float) -> Array:
     """Φ₂(s+d, s−d; ρ) by Owen's T function (Owen 1956), with the slopes formed from 1 − ρ and not from ρ."""
     x, y = s + d, s - d
     across = np.sqrt(gap * (2 - gap))
@@ -251,8 +231,8 @@ class _GapGrid:
     """
 
     step: float
-    log_phi: FloatArray  # (gaps, line)
-    log_hazard: FloatArray  # (gaps, line): log φ/Φ
+    log_phi: Array  # (gaps, line)
+    log_hazard: Array  # (gaps, line): log φ/Φ
 
     @classmethod
     def of(cls, gamma: float) -> _GapGrid:
@@ -262,7 +242,7 @@ class _GapGrid:
         log_phi = log_ndtr(at)
         return cls(step, log_phi, -0.5 * at * at - 0.5 * np.log(2 * np.pi) - log_phi)
 
-    def stencil(self, gaps: FloatArray) -> tuple[npt.NDArray[np.intp], list[FloatArray]]:
+    def stencil(self, gaps: Array) -> tuple[npt.NDArray[np.intp], list[Array]]:
         """The first of four grid indices, and the four weights, of every gap; weight 0 for those out of reach."""
         position = np.minimum(gaps, _GAP_END) / self.step
         first = np.clip(position.astype(np.intp) - 1, 0, _GAP_NODES - 4)
@@ -271,7 +251,7 @@ class _GapGrid:
         a, b, c = t - 1, t - 2, t - 3
         return first, [-a * b * c / 6 * near, t * b * c / 2 * near, -t * a * c / 2 * near, t * a * b / 6 * near]
 
-    def spread(self, first: npt.NDArray[np.intp], weights: list[FloatArray]) -> FloatArray:
+    def spread(self, first: npt.NDArray[np.intp], weights: list[Array]) -> Array:
         """How many gaps each grid node stands for, by row: (rows, gaps)."""
         rows = first.shape[0]
         cell = (first + _GAP_NODES * np.arange(rows)[:, None]).ravel()
@@ -280,12 +260,12 @@ class _GapGrid:
             spread += np.bincount(cell + k, weights=w.ravel(), minlength=rows * _GAP_NODES)
         return spread.reshape(rows, _GAP_NODES)
 
-    def log_product(self, spread: FloatArray) -> FloatArray:
+    def log_product(self, spread: Array) -> Array:
         """Σ_j log Φ(x + gap_j) on the line, for each row of gaps: (rows, line)."""
         return np.minimum(spread @ self.log_phi, 0.0)
 
 
-def fractions(centers: FloatArray, gamma: float) -> FloatArray:
+def fractions(centers: Array, gamma: float) -> Array:
     """(8) for rows of standard normal centers z: (rows, classes) fractions that sum to 1, relative error about 1e-6."""
     grid = _GapGrid.of(gamma)
     hazard = _LINE_STEP * _exp(grid.log_hazard)
@@ -308,7 +288,7 @@ def fractions(centers: FloatArray, gamma: float) -> FloatArray:
 # -- The distribution of one fraction, conditional on the rivals
 
 
-def _rivals(classes: int, replicate: int, points: int) -> FloatArray:
+def _rivals(classes: int, replicate: int, points: int) -> Array:
     """Centers of the M − 1 rivals, strongest first: the top 20 from a shifted lattice, the rest at random."""
     rng = np.random.default_rng([_RIVALS_SEED, replicate])
     rivals = classes - 1
@@ -320,10 +300,10 @@ def _rivals(classes: int, replicate: int, points: int) -> FloatArray:
     # Order statistics from the top: the largest of k uniforms is V^{1/k}, and so on below it.
     log_top = np.cumsum(np.log(uniform) / (rivals - np.arange(leading)), axis=1)
     rest = log_top[:, -1:] + np.log1p(-rng.random((points, rivals - leading)))
-    return cast(FloatArray, -special.ndtri(-np.expm1(np.concatenate([log_top, rest], axis=1))))
+    return cast(Array, -special.ndtri(-np.expm1(np.concatenate([log_top, rest], axis=1))))
 
 
-def _calibration(z: FloatArray) -> FloatArray:
+def _calibration(z: Array) -> Array:
     """Weights of the draws that make their means exact where the mean is known: a regression on control variates.
 
     Known are P(z₁ > z_r) = 1/M, its second moment, and the first two moments of the sum over rivals. The weights are
@@ -350,11 +330,11 @@ class Rivals:
 
     gamma: float
     classes: int
-    weight: FloatArray  # (draws,) close to 1
-    strongest: FloatArray  # (draws,) z of the strongest rival
-    shift: FloatArray  # (shifts,) own center minus the strongest rival's
-    probit: FloatArray  # (draws, shifts) Φ⁻¹(G₁)
-    slope: FloatArray  # (draws, shifts) its derivative
+    weight: Array  # (draws,) close to 1
+    strongest: Array  # (draws,) z of the strongest rival
+    shift: Array  # (shifts,) own center minus the strongest rival's
+    probit: Array  # (draws, shifts) Φ⁻¹(G₁)
+    slope: Array  # (draws, shifts) its derivative
 
     @classmethod
     def of(cls, gamma: float, classes: int) -> Rivals:
@@ -365,9 +345,9 @@ class Rivals:
         kernel = _LINE_STEP * _exp(-0.5 * offset * offset) / np.sqrt(2 * np.pi)
         kernels = np.concatenate([kernel, kernel * offset], axis=1)  # for G₁ and for its derivative
         points = 509 if classes <= 1200 else 127
-        weight: list[FloatArray] = []
-        strongest: list[FloatArray] = []
-        spread: list[FloatArray] = []
+        weight: list[Array] = []
+        strongest: list[Array] = []
+        spread: list[Array] = []
         for replicate in range(_REPLICATES):
             z = _rivals(classes, replicate, points)
             weight.append(_calibration(z))
@@ -380,10 +360,10 @@ class Rivals:
         # The smaller tail is the accurate one, and the only one that the ends of the line do not cut.
         lower = below < above
         probit = np.where(lower, 1, -1) * special.ndtri(np.where(lower, below, above))
-        slope = np.where(lower, density_below, -density_above) / phi(probit)
+        slope = np.where(lower, density_below, -density_above) / pdf(probit)
         return cls(gamma, classes, np.concatenate(weight), np.concatenate(strongest), shift, probit, slope)
 
-    def threshold(self, x: float, *, every: int = 1) -> tuple[FloatArray, FloatArray]:
+    def threshold(self, x: float, *, every: int = 1) -> tuple[Array, Array]:
         """z*(Φ(x)) and its derivative in x, for each draw (or each `every`-th): the inverse of a cubic table."""
         q, slope = self.probit[::every], self.slope[::every]
         row = np.arange(len(q))
@@ -400,7 +380,7 @@ class Rivals:
         root = np.sqrt(self.gamma)
         return self.strongest[::every] + value / root, derivative / root
 
-    def _average(self, values: FloatArray) -> tuple[float, float]:
+    def _average(self, values: Array) -> tuple[float, float]:
         means = (self.weight * values).reshape(_REPLICATES, -1).mean(axis=1)
         return float(means.mean()), float(means.std(ddof=1) / np.sqrt(_REPLICATES))
 
@@ -416,19 +396,18 @@ class Rivals:
         below, error = self._average(ndtr(threshold))
         above, _ = self._average(ndtr(-threshold))
         w = float(special.ndtri(below) if below < 0.5 else -special.ndtri(above))
-        density, _ = self._average(phi(threshold) * derivative)
-        return w, density / float(phi(np.array(w))), error
+        density, _ = self._average(pdf(threshold) * derivative)
+        return w, density / float(pdf(np.array(w))), error
 
     def reach(self, level: float) -> float:
         """The x where Φ⁻¹(P(G₁ ≤ Φ(x))) is about `level`, within what float64 fractions can tell apart."""
-        low, high = -37.0, 8.2
-        for _ in range(50):
-            middle = 0.5 * (low + high)
-            z, _ = self.threshold(middle, every=16)
+
+        def below(x: Array) -> Array:
+            z, _ = self.threshold(float(x), every=16)
             tail = float(np.mean(ndtr(z if level < 0 else -z)))
-            short = tail < special.ndtr(-abs(level))
-            low, high = (middle, high) if short == (level < 0) else (low, middle)
-        return 0.5 * (low + high)
+            return np.array((tail < ndtr(-abs(level))) == (level < 0))
+
+        return float(bisect(below, np.array(-37.0), np.array(8.2), 50))
 
 
 @lru_cache(maxsize=8)
@@ -445,7 +424,7 @@ def marginal_curve(gamma: float, classes: int) -> ShareCurve:
         # The variance is proportional to γ here; from TINY_GAMMA, as a γ of 1e-320 would underflow on the way.
         per_gamma = excess_agreement(classes, TINY_GAMMA, 1 - TINY_GAMMA) / TINY_GAMMA / classes
         deviation = np.sqrt(per_gamma) * np.sqrt(gamma)
-        return ShareCurve.line(float(phi(np.array(middle)) / deviation), middle, error=1e-6)
+        return ShareCurve.line(float(pdf(np.array(middle)) / deviation), middle, error=1e-6)
     draws = rivals(gamma, classes)
     x = np.linspace(draws.reach(-8.5), draws.reach(8.5), _CURVE_NODES)
     w, slope, error = np.array([draws.marginal(float(v)) for v in x]).T
@@ -495,10 +474,7 @@ class AgreementProbability:
             return 1.0
         if self.classes == 2:
             return math.sin(math.pi * excess)
-        from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
-
-        found = brentq(lambda a: float(self(np.array([math.sin(a)]))[0]) - excess, 0.0, 0.5 * math.pi)
-        return math.sin(cast(float, found))
+        return math.sin(find_root(lambda a: float(self(np.array([math.sin(a)]))[0]) - excess, 0.0, 0.5 * math.pi))
 
     def slopes_at_zero(self) -> tuple[float, float, float, float]:
         """A', A'', A''', A'''' at c = 0."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from firstguess.base.gaussian import Array
 from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 _MOST_BINS = 40
 _ENDS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # of the axis, where fractions end before 1
@@ -24,12 +21,12 @@ _HIGHEST = 6.0  # a bin may be this many times higher than the flat distribution
 class Histogram:
     """Bins, the measured density in each, and that of every distribution by its name."""
 
-    edges: FloatArray
-    measured: FloatArray | None
-    laws: Mapping[str, FloatArray] = field(default_factory=dict)
+    edges: Array
+    measured: Array | None
+    laws: Mapping[str, Array] = field(default_factory=dict)
 
     @property
-    def heights(self) -> dict[str, FloatArray]:
+    def heights(self) -> dict[str, Array]:
         """All densities by name."""
         return {**self.laws, **({} if self.measured is None else {"measured": self.measured})}
 
@@ -49,7 +46,7 @@ class Histogram:
         return tallest if float(heights[tallest].max()) > self.top else ""
 
 
-def bins(classes: int, points: int | None, wanted: int, *, end: float = 1.0) -> FloatArray:
+def bins(classes: int, points: int | None, wanted: int, *, end: float = 1.0) -> Array:
     """Edges of about `wanted` equal bins from 0 to about `end`, one of which has the even share 1/M in its middle.
 
     A bin is 1/(M(m + ½)) wide, m bins below the even share's; m ≥ 1 where that makes no more than 40. Fractions of n
@@ -113,6 +110,6 @@ def of_largest(laws: Mapping[str, ClassShares], measured: EmpiricalGuesses) -> H
     )
 
 
-def _density(inner: FloatArray, edges: FloatArray) -> FloatArray:
+def _density(inner: Array, edges: Array) -> Array:
     """The density of bins whose first and last take all beyond them; `inner`: the cdf at the edges between bins."""
     return np.diff(np.concatenate([[0.0], np.asarray(inner), [1.0]])) / np.diff(edges)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, cast
 
 import numpy as np
 from scipy import special
 
 from firstguess.base.gaussian import Array
+from firstguess.base.numerics import find_root
 from firstguess.base.statistics import guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
 
@@ -31,21 +31,18 @@ from firstguess.theory.shares.gaussian_argmax import agreement_probability
 # sums over pairs, paths and triangles of points, of which a sample has many.
 
 
-class PairMoments(NamedTuple):
+@dataclass(frozen=True)
+class PairMoments:
     """e; what pairs differ by: `spread` = tr Σ²/(tr Σ)², `third` = tr Σ³/(tr Σ)³ in units of its square; `along` = μΣμ.
 
     `spread` is one over how many directions points differ in; `third` is 1 where these are all alike, more where some
     have more than others.
     """
 
-    e: float
-    spread: float
-    third: float
-    along: float
-
-    @classmethod
-    def none(cls) -> PairMoments:
-        return cls(0.0, 0.0, 1.0, 0.0)
+    e: float = 0.0
+    spread: float = 0.0
+    third: float = 1.0
+    along: float = 0.0
 
     @classmethod
     def of(cls, rows: Array) -> PairMoments:
@@ -55,7 +52,7 @@ class PairMoments(NamedTuple):
         spread = square - 2.0 * near + far
         own = 1.0 - e
         if spread <= 0.0 or own <= 0.0:
-            return cls(e, 0.0, 1.0, 0.0)
+            return cls(e)
         curved = path - e**3 - 2.0 * e * along  # μΣ²μ
         third = triangle - e**3 - 3.0 * e * along - 3.0 * curved
         return cls(e, spread / own**2, third * own / spread**2, along)
@@ -146,8 +143,6 @@ def _count(spread: float, steep: float) -> int:
 @lru_cache(maxsize=64)
 def spectrum(spread: float, third: float, along: float) -> ShareSpectrum:
     """The spectrum with these traces (`PairMoments`), and with μΣμ = along for μ of length 1 and tr Σ = 1."""
-    from scipy import optimize
-
     spread = min(spread, 1.0 / _LEAST)
     if spread * _WIDEST < 1.0:
         return ShareSpectrum(1.0 / spread)
@@ -166,14 +161,13 @@ def spectrum(spread: float, third: float, along: float) -> ShareSpectrum:
         steep = 0.5 * (flat + steepest)
     count = _count(spread, steep)
     if _traces(count, 2.0 * _STEEP)[0] > spread > _traces(count, 0.0)[0]:  # between two whole numbers of directions
-        steep = cast(float, optimize.brentq(lambda s: _traces(count, s)[0] - spread, 0.0, 2.0 * _STEEP))
+        steep = find_root(lambda s: _traces(count, s)[0] - spread, 0.0, 2.0 * _STEEP)
     values = _gamma(count, steep)
     return ShareSpectrum(float(count), tuple(values.tolist()), tuple(_along(values, along).tolist()))
 
 
 def _along(values: Array, along: float) -> Array:
     """Squares of μ's components, ∝ λ^p, with Σ μ_i² λ_i = along; where p = 0 has too much, a part of μ is outside."""
-    from scipy import optimize
 
     def mean(power: float) -> Array:
         share = (values / values.max()) ** power
@@ -185,14 +179,12 @@ def _along(values: Array, along: float) -> Array:
     most = 8.0
     if float(mean(most) @ values) <= along:
         return mean(most)
-    return mean(cast(float, optimize.brentq(lambda p: float(mean(p) @ values) - along, 0.0, most)))
+    return mean(find_root(lambda p: float(mean(p) @ values) - along, 0.0, most))
 
 
 @lru_cache(maxsize=64)
 def strength(shape: ShareSpectrum, excess: float, classes: int, first: float) -> float:
     """The mean overlap e with which E A(c) over pairs is right; `first`, what overlaps say, where none is."""
-    from scipy import optimize
-
     same = agreement_probability(classes)
     rng = np.random.default_rng([_SEED, 1])
     if shape.values:
@@ -219,7 +211,7 @@ def strength(shape: ShareSpectrum, excess: float, classes: int, first: float) ->
     low, high = 0.0, min(max(2.0 * first, 0.05), 0.9)
     if wrong(low) >= 0.0 or wrong(high) <= 0.0:
         return max(first, 0.0)
-    return cast(float, optimize.brentq(wrong, low, high, xtol=1e-9))
+    return find_root(wrong, low, high, xtol=1e-9)
 
 
 def draw_shares(shape: ShareSpectrum, e: float, classes: int, networks: int, seed: int) -> Array:

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.gaussian import Array
+from firstguess.base.gaussian import Array, gauss_hermite
+from firstguess.base.numerics import find_root
+from firstguess.base.record import StoredRecord
 from firstguess.base.statistics import FloatArray
 from firstguess.theory.shares import many_classes
-from firstguess.theory.shares.base import SEED, ClassShares, at_steps
+from firstguess.theory.shares.base import SEED, ClassShares, SharesByRow, at_steps
+from firstguess.theory.shares.counts import Listed
 from firstguess.theory.shares.gaussian import Guesses
-from firstguess.theory.shares.gaussian_argmax import agreement_probability
+from firstguess.theory.shares.gaussian_argmax import agreement_probability, log_choose
 from firstguess.theory.shares.many_classes import PairMoments
 
 # A distribution of class shares that is known by draws: shares of infinitely many points, in many networks.
@@ -31,67 +34,47 @@ _BINS = 400  # groups of shares that are alike, for the distribution of a count
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnShares(ClassShares):
+class DrawnShares(SharesByRow):
     """Class shares that are known by draws: of infinitely many points, in many networks; all classes are alike."""
 
-    shares: FloatArray  # (networks, classes), of infinitely many points
+    fractions: FloatArray  # pyright: ignore[reportIncompatibleMethodOverride]
     points: int | None  # pyright: ignore[reportIncompatibleMethodOverride]
     seed: int
-
-    @property
-    def classes(self) -> int:
-        return self.shares.shape[1]
 
     @property
     def drawn(self) -> bool:
         return True
 
     @cached_property
-    def _sorted(self) -> FloatArray:
-        return np.sort(self.shares, axis=None)
-
-    @cached_property
-    def _counts(self) -> FloatArray:
-        """P(n·G = k): binomial, over the distribution of a share."""
+    def _counts(self) -> Listed:
+        """The distribution of a count: binomial, over the distribution of a share."""
         assert self.points is not None
         n, size = self.points, self._sorted.size
         ends = np.linspace(0, size, min(_BINS, size) + 1).astype(int)
         share = np.array([self._sorted[a:b].mean() for a, b in itertools.pairwise(ends)])
         k = np.arange(n + 1)
-        ways = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
         found = np.zeros(n + 1)
         for weight, g in zip(np.diff(ends) / size, share, strict=True):
-            found += weight * np.exp(ways + special.xlogy(k, g) + special.xlog1py(n - k, -g))
-        return found
+            found += weight * np.exp(log_choose(n, k) + special.xlogy(k, g) + special.xlog1py(n - k, -g))
+        return Listed(found)
 
     def _pmf(self, points: int) -> FloatArray:
-        return self._counts.copy()
+        return self._counts.pmf.copy()
 
     def _cdf(self, at: FloatArray) -> FloatArray:
-        if self.points is None:
-            return np.searchsorted(self._sorted, at, side="right") / self._sorted.size
-        k = np.floor(np.clip(at, -1.0, 1.0) * self.points + 1e-9).astype(int)
-        total = np.concatenate([[0.0], np.cumsum(self._counts)])
-        return total[np.clip(k, -1, self.points) + 1]
+        if self.points is not None:
+            return self._counts.share_at_most(at, self.points)
+        return np.searchsorted(self._sorted, at, side="right") / self._sorted.size
 
     def _pdf(self, at: FloatArray) -> FloatArray:
         """The density, of infinitely many points by a window of a quarter of a standard deviation."""
         if self.points is not None:
-            inside = (at >= 0.0) & (at <= 1.0)
-            nearest = np.floor(np.clip(at, 0.0, 1.0) * self.points + 0.5).astype(int)
-            return np.where(inside, self.points * self._counts[nearest], 0.0)
-        half = 0.125 * float(self.shares.std())
+            return self._counts.density(at, self.points)
+        half = 0.125 * float(self.fractions.std())
         return (self._cdf(at + half) - self._cdf(at - half)) / (2.0 * half)
 
     def _quantile(self, at: FloatArray) -> FloatArray:
-        if self.points is None:
-            return at_steps(self._sorted, at)
-        return np.minimum(np.searchsorted(np.cumsum(self._counts), at - 1e-12), self.points) / self.points
-
-    def _cdf_error(self, at: FloatArray) -> FloatArray:
-        """The error over networks: classes of one are not independent."""
-        below = np.array([(self.shares <= v).mean(axis=1).std() for v in at.ravel()]).reshape(at.shape)
-        return below / math.sqrt(len(self.shares))
+        return at_steps(self._sorted, at) if self.points is None else self._counts.first(at - 1e-12) / self.points
 
     @property
     def error(self) -> float:
@@ -99,31 +82,18 @@ class DrawnShares(ClassShares):
         return float(self._cdf_error(self._quantile(np.linspace(0.1, 0.9, 9))).max())
 
     @cached_property
-    def _largest(self) -> FloatArray:
+    def largest(self) -> FloatArray:
         """The largest share, of `points` points of each network."""
         if self.points is None:
-            return self.shares.max(axis=1)
-        counts = np.random.default_rng([self.seed, 6]).multinomial(self.points, self.shares)
+            return self.fractions.max(axis=1)
+        counts = np.random.default_rng([self.seed, 6]).multinomial(self.points, self.fractions)
         return (counts / self.points).max(axis=1)
 
     def var(self) -> float:
-        return float(self.shares.var())
-
-    def expected_max(self) -> float:
-        return float(self._largest.mean())
+        return float(self.fractions.var())
 
     def expected_max_error(self) -> float:
-        return float(self._largest.std(ddof=1)) / math.sqrt(len(self._largest))
-
-    def _above(self, t: float) -> tuple[float, float]:
-        share = float((self._largest > t + 1e-12).mean())
-        return share, math.sqrt(share * (1.0 - share) / len(self._largest))
-
-    def _sample(self, size: int, seed: int) -> FloatArray:
-        return self.shares[np.random.default_rng(seed).integers(0, len(self.shares), size=size)]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"shares": self.shares.tolist(), "points": self.points, "seed": self.seed}
+        return float(self.largest.std(ddof=1)) / math.sqrt(len(self.largest))
 
 
 def _networks(classes: int) -> int:
@@ -138,7 +108,7 @@ def _stand_in(shape: many_classes.ShareSpectrum, e: float, classes: int) -> Floa
 
 
 @dataclass(frozen=True, repr=False)
-class MixedGuesses(ClassShares):
+class MixedGuesses(StoredRecord, ClassShares):
     """Class shares over networks of finite width: the methods of `fg.Guesses`, each network with a γ of its own.
 
     `gammas` and `weights`: a quadrature over networks. What `Guesses` knows exactly is exact here too, for this
@@ -148,8 +118,11 @@ class MixedGuesses(ClassShares):
     >>> one, mixed = Guesses(1.0), MixedGuesses((0.5, 2.0), (0.5, 0.5))
     >>> print(f"{one.expected_max():.4f} {mixed.expected_max():.4f} {mixed.cdf(0.5):.4f}")
     0.7500 0.7500 0.5000
+    >>> MixedGuesses.from_dict(mixed.to_dict())
+    MixedGuesses(2 networks' drift ratios from 0.5 to 2, classes=2)
     """
 
+    _optional = ("pairs",)
     gammas: tuple[float, ...]
     weights: tuple[float, ...]
     classes: int = 2  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -265,23 +238,6 @@ class MixedGuesses(ClassShares):
                 found[rows] = distribution.sample(size, seed)[rows]
         return found
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; `from_dict` reads them back.
-
-        >>> MixedGuesses.from_dict(MixedGuesses((0.5, 2.0), (0.5, 0.5)).to_dict())
-        MixedGuesses(2 networks' drift ratios from 0.5 to 2, classes=2)
-        """
-        gammas, weights = list(self.gammas), list(self.weights)
-        data = {"gammas": gammas, "weights": weights, "classes": self.classes, "points": self.points}
-        return data | ({} if self.pairs is None else {"pairs": self.pairs._asdict()})
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MixedGuesses:
-        """The inverse of `to_dict`."""
-        pairs = None if data.get("pairs") is None else PairMoments(**data["pairs"])
-        gammas, weights = (tuple(float(v) for v in data[key]) for key in ("gammas", "weights"))
-        return cls(gammas, weights, data.get("classes", 2), data.get("points"), pairs)
-
     def __repr__(self) -> str:
         points = "" if self.points is None else f", points={self.points}"
         if self.pairs is not None:
@@ -304,13 +260,6 @@ _NETWORKS = 7  # Gauss-Hermite nodes over networks
 _SMALL = 0.3  # mean overlaps up to which pairs differ more than networks do
 _SEEN = 1e-3  # a share of E A that the spread over pairs may have without being seen
 _ALIKE = 1e-3  # a standard deviation of ln(1 − c) over networks below which one γ stands for all
-
-
-@lru_cache(maxsize=8)
-def gauss_hermite(nodes: int) -> tuple[Array, Array]:
-    """Nodes and weights of an average over N(0, 1)."""
-    z, w = np.polynomial.hermite_e.hermegauss(nodes)
-    return z, w / w.sum()
 
 
 @lru_cache(maxsize=256)
@@ -340,9 +289,7 @@ def share_distribution(
 
     start = -math.log1p(-c)
     low, high = start - 10.0 * differ, start + 10.0 * differ
-    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
-
-    found = overlaps(cast(float, brentq(wrong, low, high)))
+    found = overlaps(find_root(wrong, low, high))
     return MixedGuesses(tuple((found / (1.0 - found)).tolist()), tuple(w.tolist()), classes, points)
 
 

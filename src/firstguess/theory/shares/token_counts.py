@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from firstguess.base.gaussian import Array
+from firstguess.base.gaussian import Array, gauss_hermite
+from firstguess.theory.shares.gaussian_argmax import log_choose
 
 _LENGTHS, _COMMON, _WITHIN = 9, 5, 31  # quadrature nodes: lengths of rows, what all positions share, each position
 _LEAST_COMMON = 1e-3  # c below which what all positions share changes nothing
@@ -93,8 +94,7 @@ class EvenCounts:
 
     def _chances(self, k: NDArray[np.int64]) -> Array:
         n, p = self.points, 1.0 / self.classes
-        ways = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
-        return np.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
+        return np.exp(log_choose(n, k) + k * math.log(p) + (n - k) * math.log1p(-p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +175,9 @@ class TokenCounts:
 def _binomial(size: int, chances: Array) -> Array:
     """(chances, size + 1) of P(Bin(size, x) = j)."""
     j = np.arange(size + 1)
-    ways = special.gammaln(size + 1) - special.gammaln(j + 1) - special.gammaln(size - j + 1)
-    return np.exp(ways + np.multiply.outer(np.log(chances), j) + np.multiply.outer(np.log1p(-chances), size - j))
+    return np.exp(
+        log_choose(size, j) + np.multiply.outer(np.log(chances), j) + np.multiply.outer(np.log1p(-chances), size - j)
+    )
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class _Rows:
     def winning(self, alpha: float | None) -> list[tuple[float, Array, Array]]:
         """Kinds of rows: their weight, chances to win a position of a token, and how likely these chances are."""
         z, density = self._projections()
-        noise, noisy = _normal(_WITHIN) if self.own > 0.0 else (np.zeros(1), np.ones(1))
+        noise, noisy = gauss_hermite(_WITHIN) if self.own > 0.0 else (np.zeros(1), np.ones(1))
         kinds = self._kinds()
         grid = np.linspace(-2.0, 1.5 * _REACH, 3101)
         tail = np.zeros_like(grid)
@@ -218,11 +219,11 @@ class _Rows:
 
     def _kinds(self) -> list[tuple[float, float, float]]:
         """Weight, length and what all positions share, of rows."""
-        nodes, weights = _normal(_LENGTHS if self.common == 0.0 else _COMMON)
+        nodes, weights = gauss_hermite(_LENGTHS if self.common == 0.0 else _COMMON)
         size = self.width / self.kappa if self.kappa > 0.0 else 0.0
         squares = special.gammaincinv(size, special.ndtr(nodes)) / size if size else np.ones(1)
         weights = weights if size else np.ones(1)
-        shared, likely = _normal(_COMMON) if self.common > 0.0 else (np.zeros(1), np.ones(1))
+        shared, likely = gauss_hermite(_COMMON) if self.common > 0.0 else (np.zeros(1), np.ones(1))
         return [
             (float(w * v), math.sqrt(float(square)), float(a))
             for square, w in zip(squares, weights, strict=True)
@@ -245,12 +246,6 @@ class _Rows:
             return special.ndtr(-(t[:, None] - scale * both) / math.sqrt(self.own)) @ twice
         square = np.minimum(t * t / (scale * scale * self.width), 1.0)  # cos² θ, a Beta(½, (D − 1)/2)
         return 0.5 - 0.5 * np.sign(t) * special.betainc(0.5, 0.5 * (self.width - 1), square)
-
-
-def _normal(nodes: int) -> tuple[Array, Array]:
-    """Gauss-Hermite nodes and weights of N(0, 1)."""
-    x, w = np.polynomial.hermite_e.hermegauss(nodes)
-    return x, w / w.sum()
 
 
 def _positive_stable(alpha: float) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from firstguess.base import checks
 from firstguess.base.checks import float_range
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.base.numerics import bisect
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, Mix, text
 from firstguess.network.network import Network
@@ -147,19 +148,15 @@ def _crossing(
     largest: Callable[[Array], Array], level: float, old: Array, new: Array, left: Array, right: Array
 ) -> Array:
     """Where in a step the share is at the level: bisection along the cubic through both ends and their slopes."""
-    low, high = np.zeros(len(old)), np.ones(len(old))
-    for _ in range(26):
-        u = 0.5 * (low + high)
+
+    def above(u: Array) -> Array:
         v = u[:, None]
-        m = (
-            old * (1 + 2 * v) * (1 - v) ** 2
-            + left * v * (1 - v) ** 2
-            + new * v * v * (3 - 2 * v)
-            + right * v * v * (v - 1)
+        w = 1 - v
+        return (
+            largest(old * (1 + 2 * v) * w**2 + left * v * w**2 + new * v * v * (3 - 2 * v) - right * v * v * w) > level
         )
-        below = largest(m) <= level
-        high, low = np.where(below, u, high), np.where(below, low, u)
-    return 0.5 * (low + high)
+
+    return bisect(above, np.zeros(len(old)), np.ones(len(old)), 26)
 
 
 def drawn_means(classes: int, variance: float, draws: int) -> Array:

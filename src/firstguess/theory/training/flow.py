@@ -73,35 +73,28 @@ class DescentTask:
     def _residuals(self, z: Values) -> Values:
         if self.paired:
             y = self.labels[:, None].astype(z.dtype)
-            return z - (2 * y - 1) if self.loss == "squared" else _sigmoid(z) - y
-        f = z.reshape(len(z), self.networks, self.classes)
-        r = f.copy() if self.loss == "squared" else _softmax(f)
+            if self.loss == "squared":
+                return z - (2 * y - 1)
+            with np.errstate(over="ignore"):
+                return 1.0 / (1.0 + np.exp(-z)) - y
+        r = z.reshape(len(z), self.networks, self.classes).copy()
+        if self.loss == "cross-entropy":
+            r = np.exp(r - r.max(axis=2, keepdims=True))
+            r /= r.sum(axis=2, keepdims=True)
         r[np.arange(len(z)), :, self.labels] -= 1
         return r.reshape(z.shape)
 
 
-def _sigmoid(z: Values) -> Values:
-    with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + np.exp(-z))
-
-
-def _softmax(f: Values) -> Values:
-    p = np.exp(f - f.max(axis=2, keepdims=True))
-    p /= p.sum(axis=2, keepdims=True)
-    return p
-
-
+@dataclass(frozen=True)
 class Product:
-    """Z(0) − c·ΘS, and the number of these products."""
+    """Z(0) − c·ΘS."""
 
-    def __init__(self, theta: Values, start: Values, factor: float) -> None:
-        self.theta, self.start = theta, start
-        self._factor = theta.dtype.type(factor)
-        self.count = 0
+    theta: Values
+    start: Values
+    factor: float
 
     def __call__(self, s: Values) -> Values:
-        self.count += 1
-        return self.start - self._factor * (self.theta @ s)
+        return self.start - self.theta.dtype.type(self.factor) * (self.theta @ s)
 
 
 @dataclass(frozen=True)
@@ -178,19 +171,14 @@ class _Flow:
         flowed, _, _ = self._step(s, z, self._slope(z), h)
         return float(np.sqrt(np.mean(np.square(once - self._product(flowed), dtype=np.float64)))) / self._size
 
-    def _stages(self, h: float) -> int:
-        return max(2, min(_MOST_STAGES, 1 + math.ceil(math.sqrt(1.0 + 1.54 * h * self._radius))))
-
     def _step(self, s: Values, z: Values, slope: Values, h: float) -> tuple[Values, Values, Values]:
         """S, Z and the slope after a time h."""
         number = self._task_type
-        stages = self._stages(h)
-        c = _coefficients(stages)
-        before, now = s, s + number(c.mu1 * h) * slope
-        last = slope
-        for j in range(2, stages + 1):
+        stages = max(2, min(_MOST_STAGES, 1 + math.ceil(math.sqrt(1.0 + 1.54 * h * self._radius))))
+        first, rows = _coefficients(stages)
+        before, now = s, s + number(first * h) * slope
+        for mu, nu, tilde, gamma in rows:
             last = self._slope(self._product(now))
-            mu, nu, tilde, gamma = c.rows[j]
             new = number(1.0 - mu - nu) * s + number(mu) * now + number(nu) * before
             new += number(tilde * h) * last
             new += number(gamma * h) * slope
@@ -227,14 +215,8 @@ class _Flow:
         return float(np.sqrt(np.mean(np.square(moved, dtype=np.float64)))) / self._size
 
 
-@dataclass(frozen=True)
-class _Coefficients:
-    mu1: float
-    rows: dict[int, tuple[float, float, float, float]]  # stage -> μ, ν, μ̃, γ̃
-
-
-def _coefficients(stages: int) -> _Coefficients:
-    """Coefficients of the second-order method with a number of stages."""
+def _coefficients(stages: int) -> tuple[float, list[tuple[float, float, float, float]]]:
+    """μ̃ of the first stage of the second-order method with a number of stages, and μ, ν, μ̃, γ̃ of the others."""
     w0 = 1.0 + _DAMPING / stages**2
     t, d, dd = [1.0, w0], [0.0, 1.0], [0.0, 0.0]  # Chebyshev polynomials at w0 and their derivatives
     for j in range(2, stages + 1):
@@ -245,8 +227,8 @@ def _coefficients(stages: int) -> _Coefficients:
     b = [0.0, 0.0, *(dd[j] / d[j] ** 2 for j in range(2, stages + 1))]
     b[0] = b[1] = b[2]
     a = [1.0 - b[j] * t[j] for j in range(stages + 1)]
-    rows: dict[int, tuple[float, float, float, float]] = {}
+    rows: list[tuple[float, float, float, float]] = []
     for j in range(2, stages + 1):
         mu, nu, tilde = 2 * b[j] * w0 / b[j - 1], -b[j] / b[j - 2], 2 * b[j] * w1 / b[j - 1]
-        rows[j] = mu, nu, tilde, -a[j - 1] * tilde
-    return _Coefficients(b[1] * w1, rows)
+        rows.append((mu, nu, tilde, -a[j - 1] * tilde))
+    return b[1] * w1, rows

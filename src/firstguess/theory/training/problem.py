@@ -125,8 +125,11 @@ def prepare(
     network = with_classes(network, classes, train, held)
     options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
     level = level_of(level, network.classes, train[1])
-    if held is not None:
-        _no_mixing(network)
+    mixing = next((layer for layer in every(network.layers) if Mix.POINTS in layer.mixes), None)
+    if held is not None and mixing is not None:
+        expected = "held-out points in a network without norms over the data"
+        hint = "leave test= out: what a BatchNorm does to held-out points depends on its running statistics"
+        raise NotCovered(expected, got=text(mixing), where="test", hint=hint)
     x = train[0] if held is None else np.concatenate([train[0], held[0]])
     check_memory(len(x), draws, network, options, memory)
     found, n = kernel_of(network, x, width), len(train[0])
@@ -223,14 +226,6 @@ def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> fl
         return even + 0.2 * (1.0 - even)
     checks.within(level, f"a share between 1/{classes} and 1", "level", "level=0.6", low=1.0 / classes, high=1.0)
     return float(level)
-
-
-def _no_mixing(network: Network) -> None:
-    for layer in every(network.layers):
-        if Mix.POINTS in layer.mixes:
-            expected = "held-out points in a network without norms over the data"
-            hint = "leave test= out: what a BatchNorm does to held-out points depends on its running statistics"
-            raise NotCovered(expected, got=text(layer), where="test", hint=hint)
 
 
 def _scale_free(network: Network) -> None:
