@@ -98,17 +98,22 @@ def _value(value: Any, kind: Any) -> Any:
 
 
 class Record:
-    """A dataclass as plain data: its fields and what is named `_also`, without `_apart` and empty `_optional`."""
+    """A dataclass as plain data: its fields and what is named `_also`, without `_apart` and empty `_optional`.
+
+    What is named `_as_text` is there as it prints.
+    """
 
     __slots__ = ()
     _also: ClassVar[tuple[str, ...]] = ()
     _apart: ClassVar[tuple[str, ...]] = ()
     _optional: ClassVar[tuple[str, ...]] = ()
+    _as_text: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text."""
         own = [f.name for f in dataclasses.fields(cast(Any, self)) if f.name not in self._apart]
         found = {name: plain(_listed(getattr(self, name))) for name in (*own, *self._also)}
+        found |= {name: str(getattr(self, name)) for name in self._as_text}
         return {name: value for name, value in found.items() if value or name not in self._optional}
 
 

@@ -72,11 +72,9 @@ class Fold(Protocol):
 
     def within(self, point: int) -> Array:
         """K[i p, i p'] of one data point before the layer."""
-        ...
 
     def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
         """All pairs through the layers of a path; `k` and `t` may be overwritten."""
-        ...
 
 
 class Layer:
@@ -390,6 +388,8 @@ def same_gradients(self: Layer, points: Points, k: Array, along: Callable[[Seque
 class TokenLayer(Layer):
     """A layer about tokens, of which nothing is assumed; its members run one after another, as modules."""
 
+    mixes = Mix.TOKENS
+    breaks_gaussianity = False
     by_token = True
     assumptions = nothing_assumed
 
@@ -410,7 +410,7 @@ def register(cls: Kind) -> Kind:
     """
     if any("kind" in vars(base) for base in cls.__mro__[1:]):
         raise TypeError(f"{cls.__name__}: a layer is no variant of another one, or it would inherit its meanings")
-    missing = [name for name in _STATED if name not in vars(cls)]
+    missing = [name for name in _STATED if not hasattr(cls, name)]
     if missing:
         raise TypeError(f"{cls.__name__} has to state {', '.join(missing)}: these have no default")
     if cls.kind in KINDS and KINDS[cls.kind] is not cls:

@@ -18,7 +18,7 @@ from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.activations.record import Activation, sine_minus
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, ReadContext, ReadResult, keeps_shape, nothing_assumed
+from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, keeps_shape, nothing_assumed
 from firstguess.network.ops import ops
 from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Values, same_map, take_level, unchanged
 from firstguess.network.shapes import Shape
@@ -33,9 +33,12 @@ class UnitNorm(Layer):
     """A norm over units, every sample (of a sequence every token) by itself: theory.md §2, (11), (21).
 
     Less the mean over units if `centre`, by √(mean square of what is left + ε) if `divide`. It is no kind of layer: a
-    kind derives from it, states its flags, and overrides what it does otherwise.
+    kind derives from it, states what it does to the sign, and overrides what it does otherwise.
     """
 
+    weighted = False
+    mixes = Mix.UNITS
+    breaks_gaussianity = False
     centre: ClassVar[bool] = True
     divide: ClassVar[bool] = True
     torch_name: ClassVar[str] = ""  # of the class in torch.nn, with the arguments of a LayerNorm

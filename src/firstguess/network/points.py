@@ -231,9 +231,9 @@ class PairwiseMap:
 
 def apply(move: PairwiseMap, tile: Tile, *, watched: bool) -> None:
     """One move of a tile; if the next one will look after it, what stood before is kept for that."""
-    behind = (tile.k.copy(), tile.t) if watched else None
+    previous = (tile.k.copy(), tile.t) if watched else None
     move.step(tile)
-    tile.previous = behind
+    tile.previous = previous
 
 
 def along(moves: Sequence[PairwiseMap], tile: Tile) -> None:

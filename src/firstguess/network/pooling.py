@@ -17,7 +17,7 @@ from firstguess.base.gaussian import Array, Moments
 from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation
 from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import FLAT, IMAGE, Call, Layer, ReadContext, ReadResult
+from firstguess.network.layer import FLAT, IMAGE, Call, Layer, Mix, ReadContext, ReadResult
 from firstguess.network.ops import ops
 from firstguess.network.points import Op, Points, UnitMap, Values, same_map
 from firstguess.network.shapes import PositionGrid, Shape
@@ -33,6 +33,8 @@ class UnitPool(Layer):
     A kind derives from it and says what it makes of a window.
     """
 
+    weighted = False
+    mixes = Mix.POSITIONS
     reduce: ClassVar[str]  # "max" or "mean": the name of an array's method, and the pool of torch
     size: int
     stride: int | None = None

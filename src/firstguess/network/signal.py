@@ -77,27 +77,22 @@ class Signal:
     @property
     def gamma(self) -> float:
         """The drift ratio γ = center/spread; infinite where all data points coincide, NaN where all are 0."""
-        if self.spread == 0.0:
-            return math.inf if self.center > 0.0 else math.nan
-        return self.center / self.spread
+        return self.numbers()[0]
 
     @property
     def correlation(self) -> float:
         """c = q_ab/q_aa = γ/(1+γ): theory.md (1)."""
-        center = self.mean**2 + self.between
-        total = center + self.spread
-        return center / total if total > 0.0 else math.nan
+        return self.numbers()[1]
 
     @property
     def one_minus_c(self) -> float:
         """1 − c without cancelling."""
-        total = self.total
-        return self.spread / total if total > 0.0 else math.nan
+        return self.numbers()[2]
 
     @property
     def log_q(self) -> float:
         """log E x²."""
-        return math.log(self.total) + self.log_scale if self.total > 0.0 else -math.inf
+        return self.numbers()[3]
 
     @property
     def q(self) -> float:
@@ -168,13 +163,13 @@ class Gaussian(Distribution):
             if phi.degree is not None:  # φ(ax) = a^k φ(x): the scale goes through untouched
                 m = phi.moments(signal.between, signal.spread)
                 return Signal(*m, phi.degree * signal.log_scale, after).rescaled()
-            ray = phi.asymptote(log_q)
-            if ray is not None:
-                m = ray.moments(signal.between, signal.spread)
-                if ray.offset == 0.0:
+            line = phi.asymptote(log_q)
+            if line is not None:
+                m = line.moments(signal.between, signal.spread)
+                if line.offset == 0.0:
                     return Signal(*m, signal.log_scale, after).rescaled()
-                unit = Signal(m.mean - ray.offset, m.between, m.spread, signal.log_scale).at_scale(0.0)
-                return replace(unit, mean=ray.offset + unit.mean, distribution=after)
+                unit = Signal(m.mean - line.offset, m.between, m.spread, signal.log_scale).at_scale(0.0)
+                return replace(unit, mean=line.offset + unit.mean, distribution=after)
         unit = signal.at_scale(0.0)
         if abs(log_q) > _OVERFLOW or (log_q > _STEEP and phi.closed is None):
             raise signal.beyond_float(phi)
@@ -184,9 +179,9 @@ class Gaussian(Distribution):
         log_q = signal.log_q
         if phi.degree in (0, 1) and signal.mean == 0.0:
             return phi.mean_square_slope(1.0)
-        ray = phi.asymptote(log_q) if signal.mean == 0.0 else None
-        if ray is not None:
-            return ray.mean_square_slope(1.0)
+        line = phi.asymptote(log_q) if signal.mean == 0.0 else None
+        if line is not None:
+            return line.mean_square_slope(1.0)
         if abs(log_q) > _OVERFLOW or (signal.mean != 0.0 and log_q > _STEEP):
             return None
         if signal.mean != 0.0:

@@ -55,6 +55,7 @@ class Frontier(Record, Shown):
     (the settings in their names), `data_gamma` is γ₀: nothing lies below (1 + γ)·g = 1 + γ₀.
     """
 
+    _as_text = ("network",)
     network: Network
     depth: int
     here: FrontierPoint
@@ -64,10 +65,6 @@ class Frontier(Record, Shown):
     reachable: tuple[float, float] | None  # γ at constant gradients, by this parameter; None: not known
     data_gamma: float = 0.0
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return super().to_dict() | {"network": str(self.network)}
 
     def __repr__(self) -> str:
         here = f"γ = {self.here.gamma:.3g}, gradients × {self.here.gradients:.3g}"

@@ -69,6 +69,7 @@ class Tuned(Record, Shown):
     """
 
     _apart = ("inputs",)
+    _as_text = ("network",)
 
     network: Network
     knob: str
@@ -91,10 +92,6 @@ class Tuned(Record, Shown):
         from firstguess.network.network import pytorch_code
 
         return pytorch_code(self.network, width=width)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return super().to_dict() | {"network": str(self.network)}
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value:.6g}" for name, value in self.settings.items())

@@ -254,8 +254,8 @@ class Activation:
         if slopes is None:
             return None
         left, right = slopes
-        ray = piecewise_linear("piecewise_linear", left, right, (("left", left), ("right", right)))
-        return replace(ray, offset=self.offset if log_q < 0 else 0.0, centered=self.centered)
+        line = piecewise_linear("piecewise_linear", left, right, (("left", left), ("right", right)))
+        return replace(line, offset=self.offset if log_q < 0 else 0.0, centered=self.centered)
 
 
 @lru_cache(maxsize=65536)

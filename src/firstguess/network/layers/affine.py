@@ -22,6 +22,11 @@ from firstguess.network.tensors import AFFINE, Draw, Local, Place, SourceWriter
 class UnitAffine(Layer):
     """factor · x + by on every unit, of which a kind has one: what they share."""
 
+    weighted = False
+    mixes = Mix.NOTHING
+    breaks_gaussianity = False
+    example = "0.5"
+    by_token = True
     factor: float = 1.0
     by: float = 0.0
 
@@ -54,13 +59,8 @@ class Scale(UnitAffine):
     """α x."""
 
     kind: ClassVar[str] = "scale"
-    weighted = False
-    mixes = Mix.NOTHING
     symmetry = Symmetry.LINEAR
-    breaks_gaussianity = False
     least = (("factor", -math.inf),)
-    example = "0.5"
-    by_token = True
     factor: float = 1.0
 
     def text(self) -> str:
@@ -97,13 +97,8 @@ class Shift(UnitAffine):
     """x + β on every unit: any activation can be given bias, or cured of it, this way (theory.md §4)."""
 
     kind: ClassVar[str] = "shift"
-    weighted = False
-    mixes = Mix.NOTHING
     symmetry = Symmetry.SHIFTS
-    breaks_gaussianity = False
     least = (("by", -math.inf),)
-    example = "0.5"
-    by_token = True
     by: float = 0.0
 
     def text(self) -> str:

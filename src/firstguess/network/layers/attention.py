@@ -16,7 +16,7 @@ from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
 from firstguess.network.attention_theory import Heads, annealed, attention_back, sampled, uniform
-from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, TokenLayer, register
+from firstguess.network.layer import Back, Fold, Layer, Symmetry, TokenLayer, register
 from firstguess.network.ops import ops, spelled
 from firstguess.network.points import AllPairsMap, Done, Points, Remark, split
 from firstguess.network.shapes import Shape, check_unpadded
@@ -38,6 +38,8 @@ _WORK = 4e13  # operations beyond which heads are not sampled unless that is ask
 class TwoWeights(TokenLayer):
     """A layer of tokens that has weights twice; the second have the variances of the first where none are given."""
 
+    weighted = True
+    symmetry = Symmetry.WEIGHTS
     weight_var: float
     bias_var: float
     out_var: float | None
@@ -72,10 +74,6 @@ class Attention(TwoWeights):
 
     kind: ClassVar[str] = "attention"
     brief: ClassVar[tuple[str, ...]] = ("heads", "causal", "rotary")
-    weighted = True
-    mixes = Mix.TOKENS
-    symmetry = Symmetry.WEIGHTS
-    breaks_gaussianity = False
     above = ("weight_var", "out_var", "base")
     example = "12"
     heads: int
@@ -236,10 +234,6 @@ class TokenMix(TwoWeights):
 
     kind: ClassVar[str] = "tokenmix"
     brief: ClassVar[tuple[str, ...]] = ("width", "phi")
-    weighted = True
-    mixes = Mix.TOKENS
-    symmetry = Symmetry.WEIGHTS
-    breaks_gaussianity = False
     above = ("weight_var", "out_var")
     example = "256"
     width: int

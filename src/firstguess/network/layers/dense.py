@@ -36,6 +36,9 @@ _VECTORS = (
 class RandomSums(Layer):
     """Sums over random weights of one distribution `init`: what a dense layer and a convolution share."""
 
+    weighted = True
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     weight_var: float
     bias_var: float
     init: str
@@ -79,10 +82,7 @@ class Dense(RandomSums):
     """
 
     kind: ClassVar[str] = "dense"
-    weighted = True
     mixes = Mix.NOTHING
-    symmetry = Symmetry.WEIGHTS
-    breaks_gaussianity = False
     by_token = True
     weight_var: float = 1.0
     bias_var: float = 0.0
@@ -175,10 +175,7 @@ class Conv(RandomSums):
     """
 
     kind: ClassVar[str] = "conv"
-    weighted = True
     mixes = Mix.POSITIONS
-    symmetry = Symmetry.WEIGHTS
-    breaks_gaussianity = False
     least = (("padding", 0),)
     weight_var: float = 1.0
     bias_var: float = 0.0

@@ -15,7 +15,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network import weights
-from firstguess.network.layer import Back, Fold, Layer, Mix, Symmetry, TokenLayer, register, same_gradients
+from firstguess.network.layer import Back, Fold, Layer, Symmetry, TokenLayer, register, same_gradients
 from firstguess.network.ops import ops
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, random_sum_map, split
 from firstguess.network.shapes import PositionGrid, Shape, check_first_tokens
@@ -37,9 +37,7 @@ class Embed(TokenLayer):
     kind: ClassVar[str] = "embed"
     brief: ClassVar[tuple[str, ...]] = ("std",)
     weighted = True
-    mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
-    breaks_gaussianity = False
     least = (("vocabulary", 2), ("padding", 0))
     above = ("std",)
     example = "0.02"
@@ -125,9 +123,7 @@ class Patches(TokenLayer):
     kind: ClassVar[str] = "patches"
     brief: ClassVar[tuple[str, ...]] = ("size",)
     weighted = True
-    mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
-    breaks_gaussianity = False
     example = "16"
     size: int
     weight_var: float = field(default=1.0, kw_only=True)
@@ -196,9 +192,7 @@ class Positions(TokenLayer):
     kind: ClassVar[str] = "positions"
     brief: ClassVar[tuple[str, ...]] = ("std", "sinusoidal")
     weighted = False
-    mixes = Mix.TOKENS
     symmetry = Symmetry.NONE
-    breaks_gaussianity = False
     example = "0.02"
     std: float = 0.02
     sinusoidal: bool = False
@@ -246,9 +240,7 @@ class FirstToken(TokenLayer):
     kind: ClassVar[str] = "cls"
     brief: ClassVar[tuple[str, ...]] = ("std",)
     weighted = False
-    mixes = Mix.TOKENS
     symmetry = Symmetry.NONE
-    breaks_gaussianity = False
     example = "0.02"
     std: float
 
@@ -306,9 +298,7 @@ class PoolTokens(TokenLayer):
     kind: ClassVar[str] = "pool_tokens"
     brief: ClassVar[tuple[str, ...]] = ("at",)
     weighted = False
-    mixes = Mix.TOKENS
     symmetry = Symmetry.LINEAR
-    breaks_gaussianity = False
     at: Literal["cls", "mean", "last"]
 
     def __post_init__(self) -> None:
@@ -381,9 +371,7 @@ class Unembed(TokenLayer):
     kind: ClassVar[str] = "unembed"
     brief: ClassVar[tuple[str, ...]] = ("tied",)
     weighted = True
-    mixes = Mix.TOKENS
     symmetry = Symmetry.WEIGHTS
-    breaks_gaussianity = False
     above = ("weight_var",)
     each_token: ClassVar[bool] = True
     tied: bool = False

@@ -35,10 +35,7 @@ class LayerNorm(UnitNorm):
     """
 
     kind: ClassVar[str] = "layernorm"
-    weighted = False
-    mixes = Mix.UNITS
     symmetry = Symmetry.REMOVES_MEAN
-    breaks_gaussianity = False
     by_token = True
     torch_name = "LayerNorm"
     modules = ("LayerNorm",)
@@ -53,10 +50,7 @@ class RMSNorm(UnitNorm):
     """
 
     kind: ClassVar[str] = "rmsnorm"
-    weighted = False
-    mixes = Mix.UNITS
     symmetry = Symmetry.ODD
-    breaks_gaussianity = False
     by_token = True
     centre = False
     torch_name = "RMSNorm"
@@ -103,10 +97,7 @@ class GroupNorm(UnitNorm):
     """
 
     kind: ClassVar[str] = "groupnorm"
-    weighted = False
-    mixes = Mix.UNITS
     symmetry = Symmetry.REMOVES_MEAN
-    breaks_gaussianity = False
     groups: int = 1
     each: int | None = None
 

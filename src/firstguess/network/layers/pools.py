@@ -14,7 +14,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network import pooling
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
-from firstguess.network.layer import FLAT, IMAGE, Call, Fold, Mix, ReadContext, ReadResult, Symmetry, register
+from firstguess.network.layer import FLAT, IMAGE, Call, Fold, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.pooling import UnitPool
 from firstguess.network.shapes import PositionGrid, Shape
@@ -32,8 +32,6 @@ class MaxPool(UnitPool):
     """
 
     kind: ClassVar[str] = "maxpool"
-    weighted = False
-    mixes = Mix.POSITIONS
     symmetry = Symmetry.NONE
     breaks_gaussianity = True
     least = (("padding", 0),)
@@ -71,8 +69,8 @@ class MaxPool(UnitPool):
             return signal
         before, phi = self._source(signal)
         distribution = Largest(before, phi, self.size)
-        ray = phi.asymptote(before.log_q)
-        offset, phi = (ray.offset, replace(ray, offset=0.0)) if ray is not None else (0.0, phi)
+        line = phi.asymptote(before.log_q)
+        offset, phi = (line.offset, replace(line, offset=0.0)) if line is not None else (0.0, phi)
         log_scale = 0.0
         if phi.degree is not None:
             log_scale = phi.degree * before.log_scale
@@ -188,8 +186,6 @@ class AvgPool(UnitPool):
     """The mean of K units: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
 
     kind: ClassVar[str] = "avgpool"
-    weighted = False
-    mixes = Mix.POSITIONS
     symmetry = Symmetry.LINEAR
     breaks_gaussianity = False
     reduce = "mean"

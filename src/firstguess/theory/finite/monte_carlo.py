@@ -218,9 +218,9 @@ class _Gathered:
     def add(self, sample: PointSample, size: int) -> None:
         """A block of networks, from their points to what they guess."""
         with float_range():
-            for index, (_, behind) in enumerate(through(self._network.layers, sample, last=self._network.classes)):
-                self._sums[index] += np.array([v.sum() for v in behind.sizes()])
-                sample = behind
+            for index, (_, after) in enumerate(through(self._network.layers, sample, last=self._network.classes)):
+                self._sums[index] += np.array([v.sum() for v in after.sizes()])
+                sample = after
         seen = sample.first(_PAIRED)
         c = seen.overlaps
         self._dead += size * seen.dead

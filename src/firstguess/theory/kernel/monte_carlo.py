@@ -135,9 +135,6 @@ def _fluctuation(few: Need) -> str:
     return f"{few.of} has {count}, a node's variance over {few.over} fluctuates by ±{size:.0%}"
 
 
-# --- two paths --------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _Path:
     """The layers as arithmetic on units and on their control variates, whose covariance is known by formula.

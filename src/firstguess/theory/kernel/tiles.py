@@ -49,11 +49,9 @@ class CovarianceSource(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The precision of covariances."""
-        ...
 
     def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
         """Those of points a × b and their tangents, to be overwritten."""
-        ...
 
 
 class Gram:
@@ -243,8 +241,6 @@ def _off_diagonal(totals: Array, layers: Sequence[Mapped], on_diagonal: slice | 
     own = [mapped.after.q if mapped.after.real is None else mapped.after.q * mapped.after.real for mapped in layers]
     return totals - [q[m.after.grid.rows(on_diagonal)].sum() for q, m in zip(own, layers, strict=True)]
 
-
-# --- stages -----------------------------------------------------------------------------------------------------------
 
 Stage = Callable[[Tile], Iterable[float]]  # maps a tile through some layers; the sum of the covariances after each
 

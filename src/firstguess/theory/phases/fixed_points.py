@@ -142,13 +142,13 @@ def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
         gamma = c / apart if apart > 0.0 else math.inf
         return _point(stage, weight_var, bias_var, log_q, c, gamma, chi, scale, note)
 
-    behind = stage.next(log_q, math.pi / 2, weight_var, bias_var)
+    after = stage.next(log_q, math.pi / 2, weight_var, bias_var)
     note = ""
     if abs(log_q) >= _LIMIT:
         note = f"the variance {'vanishes' if log_q < 0.0 else 'grows without limit'} with depth"
     at_one = math.inf if stage.mixes_points else ratio(_TINY)
-    if behind.kept > 1.0 + 1e-12 and behind.added < 1e-9 * behind.kept:
-        got = f"{stage}: the shortcut alone multiplies the variance by {behind.kept:.3g} a block"
+    if after.kept > 1.0 + 1e-12 and after.added < 1e-9 * after.kept:
+        got = f"{stage}: the shortcut alone multiplies the variance by {after.kept:.3g} a block"
         hint = "a shortcut without scale, or with one below 1"
         raise NotCovered("a branch that is not negligible compared with its shortcut", got=got, hint=hint)
     if not stage.mixes_points and abs(ratio(1.0) - 1.0) < 1e-12:
@@ -163,13 +163,13 @@ def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
     else:
         theta = _root(lambda t: ratio(t) - 1.0, _TINY, math.pi / 2)
     chi = stage.growth(log_q, theta or _TINY, weight_var, bias_var)
-    if log_q >= _LIMIT and behind.kept == 1.0 and behind.added < 1e-9:
+    if log_q >= _LIMIT and after.kept == 1.0 and after.added < 1e-9:
         more = "every block adds less to the stream, so gradients grow more slowly than any exponential"
         return point(theta, 1.0, math.inf, f"{note}; {more}")
-    return point(theta, chi, _depth_scale(behind, ratio, theta, at_one), note)
+    return point(theta, chi, _depth_scale(after, ratio, theta, at_one), note)
 
 
-def _depth_scale(behind: StageResult, ratio: Callable[[float], float], theta: float, at_one: float) -> float:
+def _depth_scale(after: StageResult, ratio: Callable[[float], float], theta: float, at_one: float) -> float:
     """−1/ln of d(1 − c')/d(1 − c) at the fixed point."""
     if theta == 0.0:
         own = at_one
@@ -178,8 +178,8 @@ def _depth_scale(behind: StageResult, ratio: Callable[[float], float], theta: fl
         low, high = theta - h, min(theta + h, math.pi / 2)
         apart = [2.0 * math.sin(0.5 * t) ** 2 for t in (low, high)]
         own = (ratio(high) * apart[1] - ratio(low) * apart[0]) / (apart[1] - apart[0])
-    total = behind.kept + behind.added
-    slope = (behind.kept + behind.added * own) / total
+    total = after.kept + after.added
+    slope = (after.kept + after.added * own) / total
     return 0.0 if slope <= 1e-12 else -1.0 / math.log(slope) if slope < 1.0 - 2.0 * _TINY else math.inf
 
 

@@ -91,7 +91,7 @@ def draw_guesses(
 
     # Three hands: normals of the next block are drawn and the last one is counted while this one is multiplied.
     with ThreadPoolExecutor(1) as drawing, ThreadPoolExecutor(1) as counting:
-        ahead, behind = drawing.submit(normals, 0), None
+        ahead, waiting = drawing.submit(normals, 0), None
         for index, start in enumerate(starts):
             z = ahead.result()
             if index + 1 < len(starts):
@@ -102,13 +102,13 @@ def draw_guesses(
             for column in range(0, n, _ROWS):  # upper triangular: its later rows are zero
                 stop = min(column + _ROWS, n)
                 np.matmul(z[:, :stop], upper[:stop, column:stop], out=logits[:, column:stop])
-            if behind is not None:
-                behind.result()
-            behind = counting.submit(count, index, logits)
+            if waiting is not None:
+                waiting.result()
+            waiting = counting.submit(count, index, logits)
             if progress is not None:
                 progress(min(start + block, draws), draws)
-        if behind is not None:
-            behind.result()
+        if waiting is not None:
+            waiting.result()
     return GuessDraws(fractions, agreement / draws, sum(ties) / (draws * n), jitter)
 
 

@@ -233,9 +233,6 @@ def _compound(mean: float) -> FloatArray:
     return np.cumsum(np.fft.irfft(np.exp(mean / _MEAN_JUMP * _transform())))
 
 
-# -- Parts -------------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=16)
 def _table(rows: tuple[tuple[float, ...], ...], classes: int) -> FloatArray:
     """The row of a number of classes, between those that there are by its logarithm."""
@@ -368,8 +365,6 @@ class EmpiricalGuesses(SharesByRow):
 
     def _rows(self) -> FloatArray:
         return self.fractions
-
-    # -- Errors --------------------------------------------------------------------------------------------------
 
     def interval(self, what: Summary, *, level: float = 0.95) -> Interval:
         """The interval of a summary: `"std"`, `"var"`, `"largest"` (share, on average) or `("prob_max_above", 0.9)`.

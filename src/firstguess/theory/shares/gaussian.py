@@ -119,9 +119,6 @@ def _overlap(gamma: float) -> tuple[float, float]:
     return 1.0 / (1.0 + 1.0 / gamma), 1.0 / (1.0 + gamma)
 
 
-# -- Predicted distributions ------------------------------------------------------------------------------------------
-
-
 def predicted_entropy(shares: ClassShares, gamma: float) -> OverInits:
     """The entropy, of drift ratio γ."""
     classes, error = shares.classes, 0.0
@@ -202,8 +199,6 @@ class Guesses(ClassShares):
                 raise InvalidInput("at most 10¹⁵ data points", got=points, where="Guesses(points)", hint=hint)
             object.__setattr__(self, "points", points)
 
-    # -- One share -----------------------------------------------------------------------------------------------
-
     def _cdf(self, at: Array) -> Array:
         if self.points is not None:
             return self._counts().share_at_most(at, self.points)
@@ -266,8 +261,6 @@ class Guesses(ClassShares):
         even = 1 / self.classes
         return spread + (even * (1 - even) - spread) / self.points
 
-    # -- The largest share ------------------------------------------------------------------------------------
-
     def expected_max(self) -> float:
         """E max_c G_c = T(M, √c), the chance that M Gaussians and √c-correlated ones have the same arg-max.
 
@@ -315,8 +308,6 @@ class Guesses(ClassShares):
         """
         return predicted_entropy(self, self.gamma)
 
-    # -- Samples, exchange ---------------------------------------------------------------------------------------
-
     def _sample(self, size: int, seed: int) -> Array:
         """Fractions are accurate to 1e-6 relative."""
         z = np.random.default_rng([seed, 0]).standard_normal((size, self.classes))
@@ -356,8 +347,6 @@ class Guesses(ClassShares):
             f"γ = {self.gamma:.4g}, {self.classes} classes{points}: the largest share is {largest:.3f} on average "
             f"and above 0.9 with probability {often:.3f}"
         )
-
-    # -- Parts ---------------------------------------------------------------------------------------------------
 
     def _atoms(self) -> tuple[tuple[float, float], ...]:
         """(fraction, probability) where the distribution for n = ∞ has no density: γ = 0 and γ = ∞."""

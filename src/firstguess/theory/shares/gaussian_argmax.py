@@ -51,14 +51,8 @@ class ShareCurve:
         cell = np.clip(np.searchsorted(self.x, x) - 1, 0, len(self.x) - 2)
         width = (self.x[1:] - self.x[:-1])[cell]
         rise = (self.w[1:] - self.w[:-1])[cell]
-        s0, s1 = self.slope[cell] * width, self.slope[cell + 1] * width
-        t = (x - self.x[cell]) / width
-        u = np.clip(t, 0.0, 1.0)
-        c2, c3 = 3 * rise - 2 * s0 - s1, s0 + s1 - 2 * rise
-        end = np.where(t > 1, s1, s0)
-        inside = s0 + u * (2 * c2 + 3 * u * c3)
-        value = self.w[cell] + u * (s0 + u * (c2 + u * c3)) + (t - u) * end
-        return value, np.where(t == u, inside, end) / width
+        value, slope = _cubic((x - self.x[cell]) / width, rise, self.slope[cell] * width, self.slope[cell + 1] * width)
+        return self.w[cell] + value, slope / width
 
     def inverse(self, w: Array) -> Array:
         """x with W(x) = w: bisection inside a cell until float64 is exhausted, straight beyond the ends."""
@@ -68,6 +62,15 @@ class ShareCurve:
         x = bisect(lambda x: self.at(x)[0] < w, self.x[cell], self.x[cell + 1], 54)
         x = np.where(w < self.w[0], self.x[0] + (w - self.w[0]) / self.slope[0], x)
         return np.where(w > self.w[-1], self.x[-1] + (w - self.w[-1]) / self.slope[-1], x)
+
+
+def _cubic(t: Array, rise: Array | float, s0: Array, s1: Array) -> tuple[Array, Array]:
+    """0 to `rise` from t = 0 to 1 with slopes s0 and s1 there, straight beyond: the value, and its slope."""
+    u = np.clip(t, 0.0, 1.0)
+    c2, c3 = 3 * rise - 2 * s0 - s1, s0 + s1 - 2 * rise
+    end = np.where(t > 1, s1, s0)
+    inside = s0 + u * (2 * c2 + 3 * u * c3)
+    return u * (s0 + u * (c2 + u * c3)) + (t - u) * end, np.where(t == u, inside, end)
 
 
 def binomial(points: int, p: float) -> Array:
@@ -370,15 +373,10 @@ class Rivals:
         cell = np.clip((q < x).sum(axis=1) - 1, 0, len(self.shift) - 2)
         q0, q1, a0 = q[row, cell], q[row, cell + 1], self.shift[cell]
         width, rise = q1 - q0, self.shift[1] - self.shift[0]
-        s0, s1 = width / slope[row, cell], width / slope[row, cell + 1]
-        t = (x - q0) / width
-        u = np.clip(t, 0.0, 1.0)
-        c2, c3 = 3 * rise - 2 * s0 - s1, s0 + s1 - 2 * rise
-        outside = np.where(t > 1, s1, s0) * (t - u)  # beyond the table Φ⁻¹(G₁) is a straight line
-        value = a0 + u * (s0 + u * (c2 + u * c3)) + outside
-        derivative = (s0 + u * (2 * c2 + 3 * u * c3)) / width
+        # beyond the table Φ⁻¹(G₁) is a straight line
+        value, derivative = _cubic((x - q0) / width, rise, width / slope[row, cell], width / slope[row, cell + 1])
         root = np.sqrt(self.gamma)
-        return self.strongest[::every] + value / root, derivative / root
+        return self.strongest[::every] + (a0 + value) / root, derivative / width / root
 
     def _average(self, values: Array) -> tuple[float, float]:
         means = (self.weight * values).reshape(_REPLICATES, -1).mean(axis=1)

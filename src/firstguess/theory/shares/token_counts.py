@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from firstguess.base.gaussian import Array, gauss_hermite
-from firstguess.theory.shares.gaussian_argmax import log_choose
+from firstguess.theory.shares.gaussian_argmax import joint_ndtr, log_choose
 
 _LENGTHS, _COMMON, _WITHIN = 9, 5, 31  # quadrature nodes: lengths of rows, what all positions share, each position
 _LEAST_COMMON = 1e-3  # c below which what all positions share changes nothing
@@ -51,21 +51,12 @@ def same_guess_chance(correlation: float, vocabulary: int, width: float | None =
     half = math.sqrt(0.5 * (1.0 - rho))
     x = middle[:, None] + half * apart
     y = middle[:, None] - half * apart
-    nodes, weights = np.polynomial.legendre.leggauss(64)
-    end = math.asin(rho)
-    both = special.ndtr(-x) * special.ndtr(-y)  # P(both above), from ρ = 0 on: its derivative is the density
-    for node, weight in zip(nodes, weights, strict=True):
-        angle = 0.5 * end * (1.0 + node)
-        both += 0.5 * end * weight / (2.0 * math.pi) * np.exp(_exponent(x, y, math.sin(angle)))
-    above = special.ndtr(-x) + special.ndtr(-y) - both
-    density = np.exp(_exponent(x, y, rho)) / (2.0 * math.pi * math.sqrt(1.0 - rho * rho))
+    above = special.ndtr(-x) + special.ndtr(-y) - joint_ndtr(-middle[:, None], -half * apart, rho, 1.0 - rho)
+    exponent = -(x * x + y * y - 2.0 * rho * x * y) / (2.0 * (1.0 - rho * rho))
+    density = np.exp(exponent) / (2.0 * math.pi * math.sqrt(1.0 - rho * rho))
     area = _MIDDLE * _APART * 2.0 * half  # of dx dy, by half the sum and half the difference
     inside = np.log1p(-np.minimum(above, 1.0 - 1e-15))
     return float(min(1.0, vocabulary * area * np.sum(density * np.exp((vocabulary - 1) * inside))))
-
-
-def _exponent(x: Array, y: Array, rho: float) -> Array:
-    return -(x * x + y * y - 2.0 * rho * x * y) / (2.0 * (1.0 - rho * rho))
 
 
 @dataclass(frozen=True)

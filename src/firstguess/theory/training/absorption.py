@@ -42,6 +42,7 @@ _SPACING = 0.4  # of quadratures over t: e^{−π²/spacing} of a Gumbel's distr
 _FINE = 2e-3  # of tables: linear between, 1e-6 of a slope
 _NODES = 80  # Gauss–Hermite, for the distribution of s·z + g
 _LONGEST = 1000.0  # τ by classes: later is never
+_NETWORKS, _QUANTILES = 256, 2001  # starts that stand for their distribution, of more than two classes and of two
 
 
 @dataclass(frozen=True)
@@ -255,8 +256,8 @@ def _over_data(layer: Layer, pending: Pending, budget: Budget, index: int) -> Pe
     spread = float(k[0, 0]) - common
     if not spread > 0.0:
         raise NotCovered("inputs that still differ", got="a batch whose points are all alike", where=f"layer {index}")
-    behind = layer.moments(Signal(0.0, common, spread, distribution=Gaussian()))
-    growth = behind.spread * math.exp(behind.log_scale) / spread
+    moved = layer.moments(Signal(0.0, common, spread, distribution=Gaussian()))
+    growth = moved.spread * math.exp(moved.log_scale) / spread
     what = f"a {layer.kind} of {before.what}"
     q = np.full(n, growth * spread)
     after = before.after(layer, q, np.zeros(n), gaussian=before.gaussian, what=what)
@@ -329,7 +330,6 @@ def absorption_of(
     level: float,
     points: int | None = None,
     classes: int = 2,
-    draws: int | None = None,
     prior: float = 0.5,
 ) -> Absorption:
     """The distribution of the absorption time over initializations.
@@ -346,12 +346,11 @@ def absorption_of(
         pace = rate * _discrete(
             rate, classes, softening(spread)
         )  # refused where it overshoots, before the flow, which takes seconds
-        means = drawn_means(classes, tangent.q_ab, draws or 256)
+        means = drawn_means(classes, tangent.q_ab, _NETWORKS)
         flow = flow_times(level, means, spread / math.sqrt(2.0))
         steps = np.divide(flow, pace, out=np.full_like(flow, math.inf), where=pace > 0.0)
         return Absorption(level, np.where(flow > 0.0, steps, 0.0))
-    draws = draws or 2001
-    quantiles = special.ndtri((np.arange(draws) + 0.5) / draws)
+    quantiles = special.ndtri((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
     mean = math.sqrt(max(2.0 * tangent.q_ab, 0.0)) * quantiles
     return Absorption(level, steps_to(level, mean, spread, rate, prior))
 

@@ -144,9 +144,6 @@ def prepare(
     )
 
 
-# -- What is asked ----------------------------------------------------------------------------------------------------
-
-
 def labelled(data: Any, where: str, dtype: type = np.float64) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Points and labels, or one clear error."""
     from firstguess.data import as_data, load
@@ -256,9 +253,6 @@ def check_memory(points: int, draws: int, network: Network, options: Options, me
         expected = f"data whose pairs fit in {in_bytes(memory)}"
         hint = f"a random subset of {most} points, or memory={needs:.1g}"
         raise InvalidInput(expected, got=f"{points} points: {in_bytes(needs)}", where="predict_training", hint=hint)
-
-
-# -- Kernels ----------------------------------------------------------------------------------------------------------
 
 
 def kernel_of(network: Network, x: Array, width: int) -> Kernel:

@@ -52,6 +52,7 @@ class PredictedTraining(Followed, Record, Shown):
 
     _also = ("steps", "largest", "accuracy", "loss", "absorption", "diverged")
     _apart = ("curves", "level", "drawn", "instead")
+    _as_text = ("network",)
 
     network: Network
     curves: Curves
@@ -120,10 +121,6 @@ class PredictedTraining(Followed, Record, Shown):
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         lines += [f"  assumes: {a}" for a in self.assumptions]
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return super().to_dict() | {"network": str(self.network)}
 
 
 Start: TypeAlias = Literal["any", "even", "neutral", "biased"]  # "neutral" is the papers' word for "even"
@@ -251,9 +248,6 @@ def _filtered(z: Array, start: str, task: DescentTask, seed: int) -> Array:
     largest = np.array([np.bincount(row, minlength=classes).max() / n for row in best.T])
     keep = largest >= BIASED if start == "biased" else largest <= NEUTRAL / classes
     return z.reshape(len(z), task.networks, task.columns)[:, keep].reshape(len(z), -1)
-
-
-# -- Running ----------------------------------------------------------------------------------------------------------
 
 
 def _run(problem: Problem, task: DescentTask, z0: Values, seed: int, adam: Adam | None) -> Iterator[Values]:
