@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
 
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
@@ -25,7 +26,7 @@ def find_root(
     return cast(float, brentq(fn, low, high, xtol=xtol, rtol=np.float64(rtol)))
 
 
-def bisect(below: Callable[[Array], Array], low: Array, high: Array, steps: int) -> Array:
+def bisect(below: Callable[[Array], NDArray[np.bool_]], low: Array, high: Array, steps: int) -> Array:
     """Where `below` changes from true to false between two ends, entry by entry."""
     for _ in range(steps):
         middle = 0.5 * (low + high)

@@ -42,12 +42,15 @@ class PointSource(Protocol):
     @property
     def dimension(self) -> float:
         """How many components they have; may be infinite."""
+        ...
 
     def gram(self) -> Array:
         """(networks, points, points): the mean over components of x_a x_b."""
+        ...
 
     def values(self) -> Values:
         """(networks, points, components)."""
+        ...
 
 
 @dataclass(frozen=True)

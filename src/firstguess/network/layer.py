@@ -72,9 +72,11 @@ class Fold(Protocol):
 
     def within(self, point: int) -> Array:
         """K[i p, i p'] of one data point before the layer."""
+        ...
 
     def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
         """All pairs through the layers of a path; `k` and `t` may be overwritten."""
+        ...
 
 
 class Layer:

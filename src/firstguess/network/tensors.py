@@ -116,9 +116,11 @@ class Draw(Protocol):
 
     def fill(self, module: nn.Module, weights: Weights) -> nn.Module:
         """The module with its `weight`, and its `bias` if there are biases, drawn."""
+        ...
 
     def path(self, places: Sequence[Place]) -> nn.Module:
         """The modules of these layers, one after another."""
+        ...
 
 
 # The leave-one-out estimator of NORM App. E.1, in operations that NumPy and torch share.

@@ -263,7 +263,7 @@ def _agreeing(correlations: Array, vocabulary: int, width: float) -> float:
     some = np.clip(np.quantile(correlations, (np.arange(12) + 0.5) / 12), 0.0, 1.0)
     wanted = float(np.mean([same_guess_chance(float(one), vocabulary, width) for one in some]))
 
-    def below(c: Array) -> Array:
+    def below(c: Array) -> NDArray[np.bool_]:
         return np.array(same_guess_chance(float(c), vocabulary) < wanted)
 
     return float(bisect(below, np.array(0.0), np.array(1.0), 30))

@@ -237,10 +237,11 @@ def _solve(family: Family, gamma: float, inputs: Inputs | Tokens) -> tuple[float
         near = few if gamma < few else most
         expected = f"a γ that {family.name} reaches at these gradients, from {said_gamma(few)} to {said_gamma(most)}"
         hint = f"gamma={near:.3g}"
-        if gamma < few and isinstance(inputs, Tokens):
-            hint += "; below that fg.repair(model, loader, gamma=…) moves the head's bias"
-        elif gamma < few and inputs.mean_square > 0:
-            hint += "; the data's own γ₀ is in it: centre them first"
+        if gamma < few:
+            if isinstance(inputs, Tokens):
+                hint += "; below that fg.repair(model, loader, gamma=…) moves the head's bias"
+            elif inputs.mean_square > 0:
+                hint += "; the data's own γ₀ is in it: centre them first"
         raise InvalidInput(expected, got=gamma, where="tune(gamma)", hint=hint)
 
     def off(at: float) -> float:

@@ -49,9 +49,11 @@ class CovarianceSource(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The precision of covariances."""
+        ...
 
     def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
         """Those of points a × b and their tangents, to be overwritten."""
+        ...
 
 
 class Gram:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, cast
 
 import numpy as np
 
@@ -281,7 +281,7 @@ def settle_by(advance: Callable[[float], float], start: float) -> float:
             from scipy.optimize import fminbound  # takes 50 ms to import
 
             ends = min(passed[0][0], x), max(passed[0][0], x)
-            lowest = float(fminbound(lambda at: drift(at) * direction, *ends, xtol=1e-9))
+            lowest = cast(float, fminbound(lambda at: drift(at) * direction, *ends, xtol=1e-9))
             if drift(lowest) * direction < -_FLAT:
                 return _root(drift, min(passed[0][0], lowest), max(passed[0][0], lowest))
         if value > _FLAT:

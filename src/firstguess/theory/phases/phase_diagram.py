@@ -333,7 +333,7 @@ def _correlation(block: RepeatedBlock, log_q: Array, w: Array, tolerance: float)
     # one series in θ for every point, then bisection: R decreases with θ
     in_q = chebyshev.chebvander(2 * (log_q - low) / (high - low) - 1, n_q - 1) @ coefficients  # (points, n_t)
 
-    def above(theta: Array) -> Array:
+    def above(theta: Array) -> NDArray[np.bool_]:
         r = np.sum(in_q * chebyshev.chebvander(theta * 4 / math.pi - 1, n_t - 1), axis=1)
         return r * w > (theta if jumps else 1.0)
 

@@ -34,15 +34,19 @@ class CountDistribution(Protocol):
 
     def at(self, k: IntArray) -> Array:
         """P(count = k)."""
+        ...
 
     def at_most(self, k: IntArray) -> Array:
         """P(count ≤ k), k from −1."""
+        ...
 
     def at_least(self, k: int) -> float:
         """P(count ≥ k)."""
+        ...
 
     def first(self, u: Array) -> IntArray:
         """The smallest k with P(count ≤ k) ≥ u."""
+        ...
 
     def share_at_most(self, g: Array, points: int) -> Array:
         """P(count/n ≤ g)."""

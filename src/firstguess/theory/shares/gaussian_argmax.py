@@ -400,7 +400,7 @@ class Rivals:
     def reach(self, level: float) -> float:
         """The x where Φ⁻¹(P(G₁ ≤ Φ(x))) is about `level`, within what float64 fractions can tell apart."""
 
-        def below(x: Array) -> Array:
+        def below(x: Array) -> npt.NDArray[np.bool_]:
             z, _ = self.threshold(float(x), every=16)
             tail = float(np.mean(ndtr(z if level < 0 else -z)))
             return np.array((tail < ndtr(-abs(level))) == (level < 0))

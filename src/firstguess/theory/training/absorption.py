@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from firstguess.base import checks
@@ -150,7 +151,7 @@ def _crossing(
 ) -> Array:
     """Where in a step the share is at the level: bisection along the cubic through both ends and their slopes."""
 
-    def above(u: Array) -> Array:
+    def above(u: Array) -> NDArray[np.bool_]:
         v = u[:, None]
         w = 1 - v
         return (
