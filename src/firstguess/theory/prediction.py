@@ -380,19 +380,13 @@ class Prediction(StoredRecord, Shown):
         kind = MixedGuesses if "gammas" in guesses else EmpiricalGuesses if "fractions" in guesses else Guesses
         return record.from_dict(cls, data, guesses=kind.from_dict(guesses))
 
-    @property
-    def _data(self) -> list[tuple[str, str]]:
-        """The data of the kernel reading, with how they were prepared."""
-        name = self.provenance.get("data", "")
-        return [("data", f"{name}: {self.provenance['points']} points")] if name else []
-
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         g = self.guesses
-        growth = self.gradient_growth
+        growth, data = self.gradient_growth, self.provenance.get("data", "")
         rows = [
             ("network", four_digits(self.network)),
-            *self._data,
+            *([("data", f"{data}: {self.provenance['points']} points")] if data else []),
             ("verdict", word_with_gamma(self.verdict, float(self.gamma[-1]))),
             ("initial guessing bias?", self._bias_words),
             ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),

@@ -193,10 +193,8 @@ class Residual(Layer):
 
     def gradient(self, signal: Signal) -> float | None:
         total = 0.0
-        for path, factor, name in (
-            (self.branch, self.scale * self.scale, "branch "),
-            (self.shortcut, 1.0, "shortcut "),
-        ):
+        factors = self.scale * self.scale, 1.0
+        for path, factor, name in zip(self.paths, factors, ("branch ", "shortcut "), strict=True):
             for layer, before, _ in steps(path, signal, prefix=name):
                 one = layer.gradient(before)
                 if one is None:

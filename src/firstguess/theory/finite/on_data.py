@@ -68,7 +68,10 @@ def sampled_on_data(
     wide = np.clip(covariance / np.outer(root, root), -1.0, 1.0)
     same = agreement_probability(network.classes)
     rng = np.random.default_rng([seed, 0x418])
-    signal = _moments(flat).signal()
+    # What a centred activation takes off is its mean at the variance of the closed form, for inputs like these.
+    center = flat.mean(axis=0)
+    square, variance = float((center**2).mean()), float(((flat - center) ** 2).mean())
+    signal = Inputs.of_sample(square, variance, float(flat.mean()), points=len(flat)).signal()
     a, b = np.triu_indices(points, 1)
     rows, counted = list[Array](), list[Array]()
     normal, target = np.zeros((_TERMS, _TERMS)), np.zeros(_TERMS)
@@ -99,8 +102,7 @@ def sampled_on_data(
             progress(done, count)
     changed = np.concatenate(rows)
     terms = np.linalg.lstsq(normal, target, rcond=1e-10)[0]
-    before = wide
-    fitted = same(before) + (1.0 - before) * sum(t * before**k for k, t in enumerate(terms))
+    fitted = same(wide) + (1.0 - wide) * sum(t * wide**k for k, t in enumerate(terms))
     grid = np.sin(np.linspace(-0.5 * math.pi, 0.5 * math.pi, _FINE))
     c = np.interp(fitted, same(grid), grid)
     np.fill_diagonal(c, 1.0)
@@ -118,14 +120,6 @@ def sampled_on_data(
         remark="" if batch else _AVERAGED,
     )
     return _scaled(c, root, size, np.concatenate(counted) if counted else None)
-
-
-def _moments(flat: Array) -> Inputs:
-    """What a centred activation takes off is its mean at the variance of the closed form, for inputs like these."""
-    center = flat.mean(axis=0)
-    square = float((center**2).mean())
-    variance = float(((flat - center) ** 2).mean())
-    return Inputs.of_sample(square, variance, float(flat.mean()), points=len(flat))
 
 
 _PLACES = 48  # overlaps at which a pair is followed; between them a cubic spline, good to 1e-4 of the change

@@ -93,7 +93,9 @@ def entropy_of_many(gamma: float, classes: int) -> tuple[float, float]:
     M·E[−G₁ ln G₁]: rivals are drawn and the own center integrated (`gaussian_argmax.Rivals`), with E G₁ = 1/M and
     E G₁², which are known, as control variates.
     """
-    second = (1.0 / classes + gaussian_argmax.excess_agreement(classes, *_overlap(max(gamma, 1e-300)))) / classes
+    least = max(gamma, 1e-300)
+    same = gaussian_argmax.excess_agreement(classes, 1.0 / (1.0 + 1.0 / least), 1.0 / (1.0 + least))
+    second = (1.0 / classes + same) / classes
     if gamma < gaussian_argmax.TINY_GAMMA:  # 1/M plus a small Gaussian: ln M − ½M²·Var G
         return math.log(classes) - 0.5 * classes**2 * (second - 1.0 / classes**2), 0.0
     draws = gaussian_argmax.rivals(gamma, classes)
@@ -112,23 +114,6 @@ def entropy_of_many(gamma: float, classes: int) -> tuple[float, float]:
     corrected = value - (controls - np.array([1.0 / classes, second])) @ slopes
     means = classes * corrected.reshape(_REPLICATES, -1).mean(axis=1)
     return float(means.mean()), float(means.std(ddof=1) / math.sqrt(_REPLICATES))
-
-
-def _overlap(gamma: float) -> tuple[float, float]:
-    """(c, 1 − c)."""
-    return 1.0 / (1.0 + 1.0 / gamma), 1.0 / (1.0 + gamma)
-
-
-def predicted_entropy(shares: ClassShares, gamma: float) -> OverInits:
-    """The entropy, of drift ratio γ."""
-    classes, error = shares.classes, 0.0
-    if gamma in (0.0, math.inf):
-        mean = math.log(classes) if gamma == 0.0 else 0.0
-    elif classes == 2:
-        mean = entropy_of_two(gamma)
-    else:
-        mean, error = entropy_of_many(gamma, classes)
-    return _predicted(shares, gamma, entropies, mean, error)
 
 
 def _predicted(
@@ -306,7 +291,14 @@ class Guesses(ClassShares):
         >>> print(Guesses(1.0).entropy())
         0.5 on average, 0.117 to 0.692 in 90 % of the initializations
         """
-        return predicted_entropy(self, self.gamma)
+        classes, gamma, error = self.classes, self.gamma, 0.0
+        if gamma in (0.0, math.inf):
+            mean = math.log(classes) if gamma == 0.0 else 0.0
+        elif classes == 2:
+            mean = entropy_of_two(gamma)
+        else:
+            mean, error = entropy_of_many(gamma, classes)
+        return _predicted(self, gamma, entropies, mean, error)
 
     def _sample(self, size: int, seed: int) -> Array:
         """Fractions are accurate to 1e-6 relative."""

@@ -17,7 +17,7 @@ from scipy import special
 from firstguess.base import checks
 from firstguess.base.checks import float_range
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.gaussian import Array
+from firstguess.base.gaussian import Array, pdf
 from firstguess.base.numerics import bisect
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, Mix, text
@@ -94,15 +94,6 @@ def _softmax_race(spread: float) -> _Race:
     return _Race.of(log_cdf, slope, -4.0 - 6.0 * spread, 22.0 + 6.0 * spread)
 
 
-def _normal_race() -> _Race:
-    """F = Φ, in units of s."""
-
-    def slope(x: Array) -> Array:
-        return np.exp(-0.5 * np.square(x) - special.log_ndtr(x)) / math.sqrt(2.0 * math.pi)
-
-    return _Race.of(special.log_ndtr, slope, -9.0, 9.0)
-
-
 def flow_times(level: float, means: Array, spread: float, *, step: float = 0.3) -> Array:
     """τ = ηλ_b·t until the largest share falls to `level`, from means m (networks, classes); inf: never.
 
@@ -114,7 +105,8 @@ def flow_times(level: float, means: Array, spread: float, *, step: float = 0.3) 
     found = np.full(count, math.inf)
     if not spread > 0.0:
         return np.where(np.ptp(means, axis=1) > 0, math.inf, 0.0)
-    softmax, normal = _softmax_race(spread), _normal_race()
+    softmax = _softmax_race(spread)
+    normal = _Race.of(special.log_ndtr, lambda x: pdf(x) / special.ndtr(x), -9.0, 9.0)  # in units of s
     step *= softening(math.sqrt(2.0) * spread)  # of that width are the bends of the soft-max: errors of 1e-6
 
     def slope(m: Array) -> Array:

@@ -135,8 +135,9 @@ def prepare(
     found, n = kernel_of(network, x, width), len(train[0])
     assert found.tangent is not None
     modes = modes_of(found.tangent[:n, :n], train[1])
-    spread, kappa = _softness(found.covariance[:n, :n])
-    overshoot = overshoot_rate(modes.bias if modes.has_bias else modes.largest, network.classes, kappa)
+    trace, total = float(np.trace(found.covariance[:n, :n])), float(found.covariance[:n, :n].sum())
+    spread = math.sqrt(max(2.0 * (trace / n - (total - trace) / (n * (n - 1))), 0.0))  # of g over the data: (16)
+    overshoot = overshoot_rate(modes.bias if modes.has_bias else modes.largest, network.classes, softening(spread))
     _check_rate(options, modes, overshoot)
     held_labels = None if held is None else held[1]
     return Problem(
@@ -281,15 +282,6 @@ def modes_of(theta: Array, labels: NDArray[np.int64]) -> Modes:
         values, vectors = np.linalg.eigh(theta)
         top, u = float(values[-1]), vectors[:, -1]
     return Modes(bias, float(np.mean(signals)), top / n, float(u.sum() ** 2 / n))
-
-
-def _softness(covariance: Array) -> tuple[float, float]:
-    """s, the spread of g over the data, and κ: theory.md (16)."""
-    n = len(covariance)
-    q = float(np.trace(covariance) / n)
-    off = float((covariance.sum() - np.trace(covariance)) / (n * (n - 1)))
-    spread = math.sqrt(max(2.0 * (q - off), 0.0))
-    return spread, softening(spread)
 
 
 def _check_rate(options: Options, modes: Modes, overshoot: float) -> None:
