@@ -25,6 +25,7 @@ def test_the_export_brings_its_wheel(tmp_path):
     out = export(built, tmp_path / "page")
     assert built.name in (out / "index.html").read_text()
     assert (out / "public" / built.name).read_bytes() == built.read_bytes()
+    assert not list(out.glob("*.md"))
 
 
 def test_another_file_is_refused(tmp_path):

@@ -4,10 +4,10 @@
     python tests/tools/mutants.py run --work /tmp/mutants --seed 1 --count 100
 
 `map` runs the tests on a copy of the checkout that notes which test enters which block, in subprocesses too. `run`
-draws mutants: a statement from each of `count` equal parts of src/firstguess, and one change in it (text, types and
-messages stay). The tests that enter its block run on a second copy, those of its room and the quickest first, until
-`--seconds` are used up; with more seconds the survivors continue. What survives is for a reader: a test is missing, or
-the change means nothing.
+draws mutants: a statement from each of `count` equal parts of src/firstguess, or of `--rooms`, and one change in it
+(text, types and messages stay). The tests that enter its block run on a second copy, those of its room and the
+quickest first, until `--seconds` are used up; with more seconds the survivors continue. What survives is for a
+reader: a test is missing, or the change means nothing.
 """
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportUnusedExpression=false
 # pyright: reportConstantRedefinition=false
@@ -42,7 +42,7 @@ SOURCE = Path("src/firstguess")
 PAIRS = [(ast.Lt, ast.GtE), (ast.Gt, ast.LtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)]
 PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPPED = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult}
-SYMMETRIC = {"max", "min", "maximum", "minimum", "hypot", "isclose", "allclose", "lcm", "gcd", "array_equal", "equal"}
+SYMMETRIC = {"max", "min", "maximum", "minimum", "hypot", "isclose", "allclose", "lcm", "gcd", "array_equal", "equal", "multiply"}
 TEXT = {"__repr__", "__str__", "__rich__", "_repr_html_", "_repr_mimebundle_", "warn", "round", "print", "echo"}
 # Libraries that forks need not load again; plugins of pytest must not be among them.
 LOADED = ["altair", "jinja2", "mpmath", "rich.table", "scipy.optimize", "scipy.stats", "torch.fx", "typer"]
@@ -207,10 +207,12 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
         yield from statements(child)
 
 
-def draw(home: Path, seed: int, count: int) -> list[dict[str, Any]]:
+def draw(home: Path, seed: int, count: int, rooms: list[str]) -> list[dict[str, Any]]:
     """Mutants: a statement of the package, a kind of change that it allows, one change of that kind."""
     rng, drawn = random.Random(seed), list[dict[str, Any]]()
     sources = {str(p.relative_to(home)): p.read_text("utf-8") for p in sorted((home / SOURCE).rglob("*.py"))}
+    if rooms:
+        sources = {file: source for file, source in sources.items() if file.split("/")[2] in rooms}
     everything = [(file, s) for file, source in sources.items() for s in statements(ast.parse(source))]
     while len(drawn) < count:
         place = (len(drawn) + rng.random()) / count  # one from each part of the package, so that no room is left out
@@ -301,7 +303,7 @@ def outcome(home: Path, mutant: dict[str, Any], chosen: list[str], tests: Tests,
     return "survived" if status == 0 else f"caught ({note.read_text() or f'status {status}'})"
 
 
-def run(work: Path, seed: int, count: int, seconds: float) -> None:
+def run(work: Path, seed: int, count: int, seconds: float, rooms: list[str]) -> None:
     for name in LOADED:
         importlib.import_module(name)
     home, tests, kept = copied(work, "mutated"), Tests(work), work / f"seed-{seed}.jsonl"
@@ -309,11 +311,11 @@ def run(work: Path, seed: int, count: int, seconds: float) -> None:
     sys.path[:0] = [str(home / "src"), str(home / "papers/src")]
     os.chdir(home)
     done = {line["number"]: line for line in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
-    mutants = draw(home, seed, count)
+    mutants = draw(home, seed, count, rooms)
     for mutant in mutants[:3]:  # nothing is learned from tests that fail on what is not broken
         source = (home / mutant["file"]).read_text("utf-8")
         chosen = tests.of(mutant["file"], source, mutant["line"], 3.0)
-        said = outcome(home, mutant | {"source": source}, chosen, tests, -2)
+        said = outcome(home, mutant | {"source": source}, chosen, tests, -2) if chosen else "survived"
         if said != "survived":
             raise SystemExit(f"tests fail on the unchanged package: {said}, see {home / 'log.txt'}")
     for number, mutant in enumerate(mutants):
@@ -348,12 +350,13 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="of tests for a mutant; more, again: survivors go on"
     )
+    parser.add_argument("--rooms", nargs="*", default=[], help="draw from these rooms only")
     options, rest = parser.parse_known_args()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.what == "map":
         make_map(options.work.resolve(), rest)
     else:
-        run(options.work.resolve(), options.seed, options.count, options.seconds)
+        run(options.work.resolve(), options.seed, options.count, options.seconds, options.rooms)
 
 
 if __name__ == "__main__":

@@ -74,4 +74,5 @@ def export(wheel: Path, out: Path) -> Path:
             raise InvalidInput("an export by marimo", got=(done.stdout + done.stderr).strip()[-300:], where="explore")
         if not (out / "public" / wheel.name).is_file():  # marimo copies it by itself where it knows the folder
             shutil.copytree(public, out / "public", dirs_exist_ok=True)
+    (out / "CLAUDE.md").unlink(missing_ok=True)  # marimo's notes for who edits notebooks
     return out
