@@ -22,12 +22,14 @@ from diagnoses import layer, measurement, sample
 from torch import nn
 
 import firstguess as fg
-from firstguess.data import Batch
+from firstguess.data import Batch, two_blobs
 from firstguess.diagnosis import Advice
 from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.session import Subject
 from firstguess.ensemble.measurement import BiasTest, Measurement
 from firstguess.ensemble.predict_training import _direction
+from firstguess.explore import panels
+from firstguess.explore.choice import Choice, see
 from firstguess.modules.match_prior import _by_guesses
 from firstguess.modules.members.infer_initializer import _blanks
 from firstguess.modules.stacked import _same
@@ -35,9 +37,11 @@ from firstguess.network.layers.attention import TokenMix
 from firstguess.network.layers.dense import Dense
 from firstguess.network.layers.embed import Patches
 from firstguess.network.shapes import Shape
+from firstguess.network.signal import Gaussian, Pairs, Signal, _nodes, distribution_of_sum
 from firstguess.network.walk import sequence
 from firstguess.show.charts import correlation_chart, strip_chart
 from firstguess.show.charts.frontier import _NEAR, _Frame, _knob
+from firstguess.studies.pages import _table
 from firstguess.theory.training.curves import Absorption
 from firstguess.theory.training.flow import DescentTask
 from firstguess.theory.training.runs import _starts
@@ -307,3 +311,54 @@ def test_a_prediction_is_drawn_without_data(tmp_path: Path) -> None:
     said = run_here("predict", "2 x [dense(weight_var=2) > relu] > dense", "--figure", str(tmp_path / "gamma.svg"))
     assert "γ" in said.stdout
     assert "<svg" in (tmp_path / "gamma.svg").read_text("utf-8")
+
+
+@pytest.mark.parametrize("mean_square", [0.01, 0.05])
+def test_a_narrow_distribution_is_drawn_between_close_points(mean_square: float) -> None:
+    seen = see(Choice(activation="tanh", depth=2, mean_square=mean_square))
+    std = seen.prediction.guesses.std()
+    drawn = re.search(r'<polyline points="([^"]*)"', panels.live(seen))
+    assert drawn
+    x = np.array([float(point.split(",")[0]) for point in drawn[1].split()])
+    frame = re.search(r'<line x1="(\d+)" x2="(\d+)"', panels.live(seen))
+    assert frame
+    assert np.ptp(x) / (int(frame[2]) - int(frame[1])) == pytest.approx(12.0 * std, rel=0.02)
+
+
+def test_means_of_a_training_have_their_errors_around_them() -> None:
+    t = fg.train("dense > relu > dense", data=two_blobs(20, 5), lr=0.01, steps=4, width=10, inits=3)
+    left, right = fg.figures.training_chart(t).to_dict()["hconcat"]
+    assert [sum(one["mark"]["type"] == "area" for one in part["layer"]) for part in (left, right)] == [1, 2]
+
+
+def test_nothing_is_drawn_beyond_the_axes() -> None:
+    diagram = fg.phase_diagram("tanh", weight_vars=np.linspace(0.5, 4.0, 8), bias_vars=np.linspace(0.0, 0.5, 5))
+    lines = [mark for mark in _marks(fg.figures.phase_diagram_chart(diagram).to_dict()) if mark["type"] == "line"]
+    assert lines
+    assert all(mark["clip"] for mark in lines)
+    bars = [mark for mark in _marks(strip_chart(measurement()).to_dict()) if mark["type"] == "rect"]
+    assert bars
+    assert all(mark["clip"] for mark in bars)
+
+
+def _marks(spec: Any) -> list[Any]:
+    inner = [mark for key in ("layer", "vconcat", "hconcat") for one in spec.get(key, []) for mark in _marks(one)]
+    return [*([spec["mark"]] if "mark" in spec else []), *inner]
+
+
+def test_a_sum_with_a_large_branch_is_kept_within_range() -> None:
+    """Values near 1, with their size as a logarithm; the same up to a factor."""
+    one = Signal(0.0, 0.5, 0.5, distribution=Gaussian())
+    x = replace(one, distribution=_nodes(one, 0))
+    usual, large = (distribution_of_sum(x, one, factor) for factor in (1e25, 1e80))
+    assert isinstance(usual, Pairs)
+    assert isinstance(large, Pairs)
+    assert np.mean(large.values**2) == pytest.approx(1.0)
+    assert large.values == pytest.approx(usual.values / math.sqrt(np.mean(usual.values**2)))
+    assert large.log_scale == pytest.approx(2 * math.log(1e55) + math.log(np.mean(usual.values**2)))
+
+
+def test_tables_leave_out_errors_and_intervals() -> None:
+    rows = [{"depth": k, "gamma": 0.1 * k, "gamma_se": 0.01, "gamma_low": 0.0, "gamma_high": 1.0} for k in (1, 2)]
+    table = _table(rows, ["depth"])
+    assert [name for name, _ in table["columns"]] == ["depth", "gamma"]

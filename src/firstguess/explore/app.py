@@ -17,7 +17,7 @@ async def _():
 
     import marimo as mo
 
-    wheel = ""  # of the page that runs in a browser alone: `firstguess.explore.static` puts its file's name here
+    wheel = ""  # of the page that runs in a browser alone: `export` of server.py puts its file's name here
     if sys.platform == "emscripten":
         micropip = importlib.import_module("micropip")
         await micropip.install(["numpy", "scipy", "pillow", "threadpoolctl"])
