@@ -362,3 +362,9 @@ def test_tables_leave_out_errors_and_intervals() -> None:
     rows = [{"depth": k, "gamma": 0.1 * k, "gamma_se": 0.01, "gamma_low": 0.0, "gamma_high": 1.0} for k in (1, 2)]
     table = _table(rows, ["depth"])
     assert [name for name, _ in table["columns"]] == ["depth", "gamma"]
+
+
+def test_two_points_are_enough_for_a_bias_of_data() -> None:
+    assert fg.data_bias(torch.tensor([[1.0, 2.0], [3.0, 5.0]])).gamma > 0.0
+    with pytest.raises(fg.InvalidInput, match="at least 2 data points"):
+        fg.data_bias(torch.tensor([[1.0, 2.0]]))
