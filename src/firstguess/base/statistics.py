@@ -131,7 +131,7 @@ def deviations(x: FloatArray, *, seed: int = 0, level: float | None = 0.95) -> E
     """
     inits, columns = x.shape
     if inits < 2:
-        return _unknown(columns)
+        return Estimates(*(np.full(columns, math.nan) for _ in range(5)))
     away = x - x.mean(axis=0)
     square = np.square(away)
     std = np.sqrt(square.sum(axis=0) / (inits - 1))
@@ -201,10 +201,6 @@ def _deviations(
         errors.append(error_of(variance, root))
     t = studentized(np.concatenate(shifts), np.concatenate(errors), error, level)
     return Estimates(std, error, np.maximum(std - t[1] * error, 0.0), std - t[0] * error, skew)
-
-
-def _unknown(columns: int) -> Estimates:
-    return Estimates(*(np.full(columns, math.nan) for _ in range(5)))
 
 
 def _skewness(influence: FloatArray, count: npt.NDArray[Any]) -> FloatArray:

@@ -409,23 +409,20 @@ def as_network(network: Network | str, classes: int | None = None, *, where: str
     firstguess.ParseError: Expected a description or a builder, but got 'mpl', at predict. Try: 'mlp'
     """
     if isinstance(network, str):
-        return _of_text(network.strip(), 2 if classes is None else classes, where)
+        source, count = network.strip(), 2 if classes is None else classes
+        if source in BUILDERS:
+            return BUILDERS[source](classes=count)
+        try:
+            return Network.parse(source, classes=count)
+        except ParseError:
+            _meant(source, where)
+            raise
     if not isinstance(network, Network):
         module, kind = is_module(network), network if isinstance(network, type) else type(network)
         got = f"{kind.__name__}, a module" if module else kind.__name__
         hint = f"fg.{where}(fg.read(model, data).network)" if module else f"fg.{where}(fg.mlp(depth=20))"
         raise InvalidInput("a Network or its text", got=got, where=where, hint=hint)
     return network if classes in (None, network.classes) else Network(network.layers, classes)
-
-
-def _of_text(text: str, classes: int, where: str) -> Network:
-    if text in BUILDERS:
-        return BUILDERS[text](classes=classes)
-    try:
-        return Network.parse(text, classes=classes)
-    except ParseError as error:
-        _meant(text, where)
-        raise error
 
 
 def _meant(text: str, where: str) -> None:
@@ -444,7 +441,6 @@ def _meant(text: str, where: str) -> None:
         raise ParseError(expected, got=f"{text!r}, a module", where=where, hint=f"{text}:make_model") from None
     if text.isidentifier() and (close := difflib.get_close_matches(text.lower(), BUILDERS, n=1)):
         raise ParseError("a description or a builder", got=repr(text), where=where, hint=repr(close[0])) from None
-    return
 
 
 def _is_module(name: str) -> bool:

@@ -13,7 +13,7 @@ import contextlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.statistics import guesses
+from firstguess.network.points import Op
 from firstguess.network.signal import Signal
 from firstguess.network.weights import draw_weights
-
-if TYPE_CHECKING:
-    from firstguess.network.points import Op
 
 Values = NDArray[Any]  # (networks, points, units), float32 where weights were drawn, else float64
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
+from firstguess.network.activations.record import Activation
 from firstguess.network.shapes import PositionGrid, Shape, Shaped
-
-if TYPE_CHECKING:
-    from firstguess.network.activations.record import Activation
 
 Flags: TypeAlias = NDArray[np.bool_]
 _STRIP = 1 << 14  # numbers that an activation maps at once

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtri
 
 from firstguess.base import gaussian
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-
-if TYPE_CHECKING:
-    from firstguess.network.activations.record import Activation
+from firstguess.network.activations.record import Activation
 
 # Values are kept between these; what lies beyond goes into `log_scale`.
 _SMALL, _LARGE = 1e-60, 1e60
@@ -367,8 +365,6 @@ def _moved(signal: Signal, before: Signal, parts: int, *, flipped: bool) -> Pair
 def _normals(part: int) -> Array:
     """Two independent standard normals for every unit."""
     if part < _BLOCKS:
-        from scipy.special import ndtri
-
         points = _sequence()[:, 2 * part : 2 * part + 2].T
         return np.asarray(ndtri(np.clip(points, 1e-12, 1.0 - 1e-12)), dtype=np.float64)
     return np.random.default_rng((1, part)).standard_normal((2, _NODES))

@@ -7,17 +7,14 @@ nothing where float32 resolves the variance, and a constant unit or sample becom
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from firstguess.base.gaussian import Array
 from firstguess.network.shapes import check_first_tokens, check_unpadded
 from firstguess.network.tensors import Draw, Local, Scratch, Weights, variance_of_others
-
-if TYPE_CHECKING:
-    from firstguess.base.gaussian import Array
 
 RELATIVE_EPS = 1e-12
 

@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NAMES = ("normal", "uniform", "orthogonal", "rademacher", "laplace")
 STUDENT = "student"

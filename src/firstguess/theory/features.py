@@ -17,6 +17,7 @@ from scipy import special
 
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import bisect
+from firstguess.network.attention_theory import Heads
 from firstguess.network.layer import Layer, Mix
 from firstguess.network.layers import Attention
 from firstguess.network.network import Network
@@ -106,10 +107,7 @@ def _attention(branch: Sequence[Layer], tokens: int) -> Array | None:
     found = next((layer for layer in every(branch) if isinstance(layer, Attention)), None)
     if found is None:
         return None
-    ahead = np.arange(tokens) - np.arange(tokens)[:, None]
-    seen = (ahead <= 0) | (not found.causal)
-    if found.window is not None:
-        seen &= np.abs(ahead) < found.window
+    seen = Heads(1, tokens, 1.0, found.causal, window=found.window).allowed[0]
     return seen / seen.sum(axis=1, keepdims=True)
 
 

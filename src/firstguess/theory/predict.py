@@ -22,6 +22,7 @@ from firstguess.theory import closed_form
 from firstguess.theory.finite.expansion import check_width, predict_finite
 from firstguess.theory.finite.on_data import at_width, output_reading
 from firstguess.theory.kernel.propagation import image_kernel, kernel
+from firstguess.theory.language import predict_language
 from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.argmax_sampling import draw_guesses
 from firstguess.theory.shares.empirical import EmpiricalGuesses
@@ -77,11 +78,16 @@ def predict(
     if data is None:
         network = as_network(network, classes)
         if isinstance(inputs, Tokens) and network.layers[-1].each_token:
-            from firstguess.theory.language import predict_language
-
             return predict_language(network, inputs, {"tokens": closed_form.described(inputs)}, points=points, **heads)
         found = closed_form.predict(network, inputs=inputs, points=points)
-        return _at_finite_size(found, inputs, width, seed, progress)
+        if isinstance(inputs, Tokens):
+            if width is not None:
+                raise _no_width("one of tokens")
+            return found
+        inputs = inputs or Inputs()
+        if width is None and inputs.dimension is None:
+            return found
+        return predict_finite(found, inputs, width, seed=seed, progress=progress)
     started = time.perf_counter()
     if inputs is not None:
         raise InvalidInput("either data or inputs", got="both", where="predict", hint="fg.predict(net, data=x)")
@@ -92,8 +98,6 @@ def predict(
     if not last.weighted:
         raise no_output(network.layers)
     if last.each_token and not tangent:
-        from firstguess.theory.language import predict_language
-
         return predict_language(network, x, {"data": name, "data_hash": digest}, **heads)
     if width is not None and not tangent and (needs_tokens(network.layers) or needs_images(network.layers)):
         raise _no_width("one of tokens" if needs_tokens(network.layers) else "one with convolutions")
@@ -159,24 +163,6 @@ def predict(
 def _no_width(got: str) -> NotCovered:
     hint = "width=None, or fg.measure(net, x, width=…)"
     return NotCovered("a network of dense layers, at finite width", got=got, where="predict(width)", hint=hint)
-
-
-def _at_finite_size(
-    found: Prediction,
-    inputs: Inputs | Tokens | None,
-    width: int | None,
-    seed: int,
-    progress: Callable[[int, int], None] | None,
-) -> Prediction:
-    """The prediction for infinite size, or what width and dimension make of it where one of them is given."""
-    if isinstance(inputs, Tokens):
-        if width is not None:
-            raise _no_width("one of tokens")
-        return found
-    inputs = inputs or Inputs()
-    if width is None and inputs.dimension is None:
-        return found
-    return predict_finite(found, inputs, width, seed=seed, progress=progress)
 
 
 def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str, str, list[str]]:

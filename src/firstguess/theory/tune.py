@@ -16,7 +16,7 @@ from firstguess.base.numerics import find_root
 from firstguess.base.record import Record, Shown
 from firstguess.network.builders import as_network
 from firstguess.network.inputs import Inputs, Tokens
-from firstguess.network.network import Network
+from firstguess.network.network import Network, pytorch_code
 from firstguess.network.walk import every, needs_tokens
 from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
@@ -89,8 +89,6 @@ class Tuned(Record, Shown):
         """
         if framework != "pytorch":
             raise InvalidInput('"pytorch"', got=repr(framework), where="code", hint='code("pytorch")')
-        from firstguess.network.network import pytorch_code
-
         return pytorch_code(self.network, width=width)
 
     def __repr__(self) -> str:
@@ -139,14 +137,16 @@ def tune(
     0.679312 1.5000
     """
     net = described(network, "tune(network)")
-    wanted = _wanted(gamma, gradients)
+    checks.within(gamma, "a γ above 0", "tune(gamma)", "gamma=0.01 is even for all purposes; 0 is linear")
+    checks.within(gradients, "gradients above 0", "tune(gradients)", "gradients=1.0", optional=True)
+    wanted = 1.0 if gradients is None else float(gradients)
     given = given_by(net, data, inputs, "tune")
     if isinstance(given, Tokens) and wanted != 1.0:
         hint = "gradients=None"
         raise NotCovered("gradients as they come, for a network of tokens", got=gradients, where="tune", hint=hint)
     untuned = predict(net, inputs=given)
     before, depth = stand(untuned), max(1, len(untuned.gradient_growth))
-    growth = 1.0 if gradients is None else wanted ** (1.0 / depth)
+    growth = wanted ** (1.0 / depth)
     square = 1.0 if isinstance(given, Tokens) else given.mean_square + given.variance
     family = family_for(net, growth=growth, mean_square=square, name=knob)
     at, reachable = _solve(family, gamma, given)
@@ -202,14 +202,6 @@ def given_by(net: Network, data: Any, inputs: Inputs | Tokens | None, where: str
 def said_gamma(gamma: float) -> str:
     """The end of a range; what is no more than rounding is 0."""
     return "0" if gamma < 1e-9 else f"{gamma:.3g}"
-
-
-def _wanted(gamma: float, gradients: float | None) -> float:
-    checks.within(gamma, "a γ above 0", "tune(gamma)", "gamma=0.01 is even for all purposes; 0 is linear")
-    if gradients is None:
-        return 1.0
-    checks.within(gradients, "gradients above 0", "tune(gradients)", "gradients=1.0")
-    return float(gradients)
 
 
 def _solve(family: Family, gamma: float, inputs: Inputs | Tokens) -> tuple[float, tuple[float, float]]:

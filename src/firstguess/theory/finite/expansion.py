@@ -69,7 +69,9 @@ def predict_finite(
     network = infinite.network
     limit = Guesses(max(infinite.layers[-1].gamma, 0.0), network.classes).std()
     found, why = expanded(network, inputs, width, limit, infinite.guesses.points, infinite.layers)
-    if found is None or not _holds(found, width):
+    # a batch that is centred guesses more evenly than counting by chance: only counts show that
+    counts_show = found is not None and found.excess < 0.0 and width is not None and width <= _COUNTED
+    if found is None or counts_show or found.size.next_order > max(_ENOUGH * found.size.std, _LEAST):
         if width is None:
             expected = "a width, where 1/dimension alone has no expansion that holds"
             raise InvalidInput(expected, got="width=None", where="predict", hint="width=1000")
@@ -111,13 +113,6 @@ def predict_finite(
         infinite.seconds + time.perf_counter() - started,
         finite_size=found.size,
     )
-
-
-def _holds(found: _Found, width: int | None) -> bool:
-    """Whether the next order is small, and the distribution of the shares has this variance."""
-    if found.excess < 0.0 and width is not None and width <= _COUNTED:
-        return False  # a batch that is centred guesses more evenly than counting by chance: only counts show that
-    return found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST)
 
 
 def _sampled(

@@ -61,7 +61,9 @@ def draw_guesses(
     """
     lower, jitter = factor(covariance) if known is None else known
     n = lower.shape[0]
-    lower *= _to_order_one(lower)
+    # The power of two that brings logits near 1: float32 ends at 1e-38 and 1e38, a deep network's logits do not. Which
+    # is largest does not depend on it, and multiplying by a power of two rounds nothing.
+    lower *= math.ldexp(1.0, max(-1000, min(1000, -math.frexp(float(np.abs(lower).max()))[1])))
     upper = np.ascontiguousarray(lower.T, dtype=np.float32)
     del lower
     block = max(1, _COLUMNS // classes)  # draws at once
@@ -110,15 +112,6 @@ def draw_guesses(
         if waiting is not None:
             waiting.result()
     return GuessDraws(fractions, agreement / draws, sum(ties) / (draws * n), jitter)
-
-
-def _to_order_one(lower: Array) -> float:
-    """The power of two that brings logits near 1: float32 ends at 1e-38 and 1e38, a deep network's logits do not.
-
-    Which logit is largest does not depend on it, and multiplying by a power of two rounds nothing.
-    """
-    largest = float(np.abs(lower).max())
-    return math.ldexp(1.0, max(-1000, min(1000, -math.frexp(largest)[1])))
 
 
 def _row_sums(won: np.ndarray) -> np.ndarray:

@@ -17,9 +17,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record, Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import short, spaced, with_error
-
-if TYPE_CHECKING:
-    from firstguess.theory.shares.token_counts import EvenCounts
+from firstguess.theory.shares.token_counts import EvenCounts
 
 # A summary that has a standard error; ("prob_max_above", t) names its threshold.
 Summary: TypeAlias = Literal["mean", "var", "std", "largest", "expected_max"] | tuple[Literal["prob_max_above"], float]
@@ -333,8 +331,6 @@ class ClassShares(Record, Shown):
 
     def null(self, n: int | None = None) -> EvenCounts:
         """What guesses that fall on every class equally often would show on n points (None: on all points)."""
-        from firstguess.theory.shares.token_counts import EvenCounts
-
         given = self.points if n is None else n
         if given is None:
             raise InvalidInput("a number of points n", got=n, where="null(n)", hint="null(1000)")

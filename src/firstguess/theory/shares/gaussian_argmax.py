@@ -339,33 +339,6 @@ class Rivals:
     probit: Array  # (draws, shifts) Φ⁻¹(G₁)
     slope: Array  # (draws, shifts) its derivative
 
-    @classmethod
-    def of(cls, gamma: float, classes: int) -> Rivals:
-        grid = _GapGrid.of(gamma)
-        root = float(np.sqrt(gamma))
-        shift = np.linspace(-min(16.0, 15 * root), min(14.0, 15 * root), _SHIFT_NODES)
-        offset = _LINE[:, None] - shift[None, :]  # (line, shifts)
-        kernel = _LINE_STEP * _exp(-0.5 * offset * offset) / np.sqrt(2 * np.pi)
-        kernels = np.concatenate([kernel, kernel * offset], axis=1)  # for G₁ and for its derivative
-        points = 509 if classes <= 1200 else 127
-        weight: list[Array] = []
-        strongest: list[Array] = []
-        spread: list[Array] = []
-        for replicate in range(_REPLICATES):
-            z = _rivals(classes, replicate, points)
-            weight.append(_calibration(z))
-            strongest.append(z[:, 0])
-            spread.append(grid.spread(*grid.stencil(root * (z[:, :1] - z))))
-        # One large product instead of eight: threads of a busy machine wait for each other at every call.
-        log_r = grid.log_product(np.concatenate(spread))
-        below, density_below = np.split(_exp(log_r) @ kernels, 2, axis=1)
-        above, density_above = np.split(-np.expm1(log_r) @ kernels, 2, axis=1)
-        # The smaller tail is the accurate one, and the only one that the ends of the line do not cut.
-        lower = below < above
-        probit = np.where(lower, 1, -1) * special.ndtri(np.where(lower, below, above))
-        slope = np.where(lower, density_below, -density_above) / pdf(probit)
-        return cls(gamma, classes, np.concatenate(weight), np.concatenate(strongest), shift, probit, slope)
-
     def threshold(self, x: float, *, every: int = 1) -> tuple[Array, Array]:
         """z*(Φ(x)) and its derivative in x, for each draw (or each `every`-th): the inverse of a cubic table."""
         q, slope = self.probit[::every], self.slope[::every]
@@ -411,7 +384,30 @@ class Rivals:
 @lru_cache(maxsize=8)
 def rivals(gamma: float, classes: int) -> Rivals:
     """The draws for (γ, M), kept for the last few questions (a few MB each)."""
-    return Rivals.of(gamma, classes)
+    grid = _GapGrid.of(gamma)
+    root = float(np.sqrt(gamma))
+    shift = np.linspace(-min(16.0, 15 * root), min(14.0, 15 * root), _SHIFT_NODES)
+    offset = _LINE[:, None] - shift[None, :]  # (line, shifts)
+    kernel = _LINE_STEP * _exp(-0.5 * offset * offset) / np.sqrt(2 * np.pi)
+    kernels = np.concatenate([kernel, kernel * offset], axis=1)  # for G₁ and for its derivative
+    points = 509 if classes <= 1200 else 127
+    weight: list[Array] = []
+    strongest: list[Array] = []
+    spread: list[Array] = []
+    for replicate in range(_REPLICATES):
+        z = _rivals(classes, replicate, points)
+        weight.append(_calibration(z))
+        strongest.append(z[:, 0])
+        spread.append(grid.spread(*grid.stencil(root * (z[:, :1] - z))))
+    # One large product instead of eight: threads of a busy machine wait for each other at every call.
+    log_r = grid.log_product(np.concatenate(spread))
+    below, density_below = np.split(_exp(log_r) @ kernels, 2, axis=1)
+    above, density_above = np.split(-np.expm1(log_r) @ kernels, 2, axis=1)
+    # The smaller tail is the accurate one, and the only one that the ends of the line do not cut.
+    lower = below < above
+    probit = np.where(lower, 1, -1) * special.ndtri(np.where(lower, below, above))
+    slope = np.where(lower, density_below, -density_above) / pdf(probit)
+    return Rivals(gamma, classes, np.concatenate(weight), np.concatenate(strongest), shift, probit, slope)
 
 
 @lru_cache(maxsize=64)

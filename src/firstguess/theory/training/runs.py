@@ -232,7 +232,10 @@ def _starts(start: Any, covariance: Array, task: DescentTask, seed: int) -> tupl
         z = (math.sqrt(2.0) if task.paired else 1.0) * (lower @ rng.standard_normal((total, draws * k)))
         tried += draws
         if start != "any":
-            z = _filtered(z, start, task, seed)
+            best = guesses(task.shaped(z[:n]), np.random.default_rng([seed, _TIES]))
+            largest = np.array([np.bincount(row, minlength=classes).max() / n for row in best.T])
+            keep = largest >= BIASED if start == "biased" else largest <= NEUTRAL / classes
+            z = z.reshape(total, draws, k)[:, keep].reshape(total, -1)
         found += z.shape[1] // k
         kept.append(z)
         if tried >= 20 * draws and found < tried / _TRIES:
@@ -240,14 +243,6 @@ def _starts(start: Any, covariance: Array, task: DescentTask, seed: int) -> tupl
             hint = "start='any'"
             raise InvalidInput(f"starts that are {start}", got=f"{share:.2%} of those drawn", where="start", hint=hint)
     return np.concatenate(kept, axis=1)[:, : draws * k].astype(dtype), tried
-
-
-def _filtered(z: Array, start: str, task: DescentTask, seed: int) -> Array:
-    n, classes = len(task.labels), task.classes
-    best = guesses(task.shaped(z[:n]), np.random.default_rng([seed, _TIES]))
-    largest = np.array([np.bincount(row, minlength=classes).max() / n for row in best.T])
-    keep = largest >= BIASED if start == "biased" else largest <= NEUTRAL / classes
-    return z.reshape(len(z), task.networks, task.columns)[:, keep].reshape(len(z), -1)
 
 
 def _run(problem: Problem, task: DescentTask, z0: Values, seed: int, adam: Adam | None) -> Iterator[Values]:

@@ -214,8 +214,9 @@ def sampled_adam(
     """
     split = [part for part in np.array_split(np.arange(task.networks), len(samples)) if len(part)]
     groups = [
-        _Group(task, sample, tangents, start, part, BatchRows(len(task.labels), batch, _rng(seed, i)))
+        _Group(task, sample, tangents, start, part, BatchRows(len(task.labels), batch, rng))
         for i, (sample, part) in enumerate(zip(samples, split, strict=False))
+        for rng in [np.random.default_rng([seed, _ADAM_STREAM, i])]
     ]
     step = 0
     for target in looks.tolist():
@@ -224,10 +225,6 @@ def sampled_adam(
                 group.step(rate(step))
             step += 1
         yield np.concatenate([group.logits(slice(None)) for group in groups], axis=1)
-
-
-def _rng(seed: int, group: int) -> np.random.Generator:
-    return np.random.default_rng([seed, _ADAM_STREAM, group])
 
 
 class _Group:
