@@ -323,14 +323,11 @@ class _Heads:
         same = self.ids[:, None] == self.ids
         return self.k + same * np.multiply.outer(self.own, self.own) * (self.width * self.variance / self.vocabulary)
 
-    def rest(self) -> Array:
-        """The covariance without the own token's vector."""
-        same = self.ids[:, None] == self.ids
-        return self.k - self.variance * same * np.multiply.outer(self.own, self.own)
-
     def features(self) -> Features:
         """Draw units with the whole covariance, by its root."""
-        factor = root(self.rest(), negative=NEGATIVE).astype(np.float32)
+        same = self.ids[:, None] == self.ids
+        rest = self.k - self.variance * same * np.multiply.outer(self.own, self.own)  # without the own token's vector
+        factor = root(rest, negative=NEGATIVE).astype(np.float32)
         own = self.own.astype(np.float32)
 
         def draw(rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -369,7 +366,8 @@ class _Heads:
                     more = rng.standard_normal((self.vocabulary, self.units), dtype=np.float32)
                     more *= np.float32(math.sqrt(self.width / self.units))
                     x, table = np.hstack((x, vectors)), np.hstack((more, table))
-            guess = self._largest(x, table, rng)
+            step = max(1, _AT_ONCE // self.vocabulary)
+            guess = np.concatenate([guesses(x[i : i + step] @ table.T, rng) for i in range(0, len(x), step)])
             fractions[index] = np.bincount(guess, minlength=self.vocabulary) / guess.size
             hits[index] = np.mean(guess == ids)
         return fractions, hits
@@ -385,11 +383,3 @@ class _Heads:
         shape = units / float(np.square(self.scales).mean()) / self.kappa
         squares = rng.gamma(shape, 1.0 / shape, self.vocabulary) / (np.square(rows) @ self.scales / units)
         return rows * np.sqrt(squares).astype(np.float32)[:, None]
-
-    def _largest(
-        self, x: NDArray[np.float32], table: NDArray[np.float32], rng: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """arg-max of x·table, a block of tokens at a time."""
-        step = max(1, _AT_ONCE // self.vocabulary)
-        parts = [guesses(x[first : first + step] @ table.T, rng) for first in range(0, len(x), step)]
-        return np.concatenate(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -215,15 +215,6 @@ _UNITS_WORK = 2e10  # operations that they may take
 _AT_ONCE = 4_000_000  # numbers of units drawn together
 
 
-class _Units(NamedTuple):
-    """E φ_a φ_b over units and units, the same of its means over units, one standard error by the diagonal."""
-
-    k: Array
-    level: Array
-    error: float
-    units: int
-
-
 @register
 class TokenMix(TwoWeights):
     """W₂ φ(W₁ x) over the tokens of every unit (MLP-Mixer), `width` units between: theory.md (29).
@@ -268,22 +259,19 @@ class TokenMix(TwoWeights):
             hint = "a layernorm before it, or fg.measure(...)"
             raise NotCovered("tokens whose mean over nodes is 0 before tokenmix", got=points.what, hint=hint)
         places, n = points.grid.places, points.count
-        found = self._units(split(k, points.grid), points.level)
+        pairs, means, error, units = self._units(split(k, points.grid), points.level)
         out_var, out_bias = self._outer
         new = np.zeros((n, places, n, places))
         every = np.arange(places)
-        new[:, every, :, every] = out_var * found.k + out_bias
-        level = np.repeat((out_var * found.level + out_bias)[:, :, None], places, axis=2)
-        own = np.repeat(out_var * found.k.diagonal() + out_bias, places)
+        new[:, every, :, every] = out_var * pairs + out_bias
+        level = np.repeat((out_var * means + out_bias)[:, :, None], places, axis=2)
+        own = np.repeat(out_var * pairs.diagonal() + out_bias, places)
         after = points.after(self, own, np.zeros_like(own), gaussian=False, what="mixed tokens", level=level)
-        said = (
-            f"tokenmix by {found.units} sampled units, a covariance to ±{found.error:.2%} of the diagonal "
-            "(one standard error)"
-        )
-        return Done(new.reshape(k.shape), None, after, (Remark(said, "nodes", found.error),))
+        said = f"tokenmix by {units} sampled units, a covariance to ±{error:.2%} of the diagonal (one standard error)"
+        return Done(new.reshape(k.shape), None, after, (Remark(said, "nodes", error),))
 
-    def _units(self, blocks: Array, level: Array | None) -> _Units:
-        """E F(k) and E F(n) over drawn units; `blocks` is (n, T, n, T)."""
+    def _units(self, blocks: Array, level: Array | None) -> tuple[Array, Array, float, int]:
+        """E F(k) and E F(n) over drawn units, one standard error by the diagonal, how many; `blocks`: (n, T, n, T)."""
         n, places = blocks.shape[:2]
         work = 2.0 * blocks.size + 500.0 * n * n
         count = int(min(max(_UNITS_WORK / work, _FEWEST), _MOST))
@@ -308,7 +296,7 @@ class TokenMix(TwoWeights):
             seen += list(f.mean(axis=(1, 2)))
         pairs, means = (0.5 * (x + x.T) / count for x in (pairs, means))
         error = float(np.std(seen, ddof=1)) / math.sqrt(count) / float(pairs.diagonal().mean())
-        return _Units(pairs, means, error, count)
+        return pairs, means, error, count
 
     def assumptions(self) -> Iterable[str]:
         yield "tokenmix: many units"

@@ -52,8 +52,18 @@ if TYPE_CHECKING:
 _MANY = 2000.0  # directions from which on fluctuations of a unit's scale are below 1e-3 of the covariance
 
 
+class PointNorm(Layer):
+    """A layer that takes off the mean over points, of a batch or of the whole data set: what its kinds state alike."""
+
+    weighted = False
+    mixes = Mix.POINTS
+    symmetry = Symmetry.REMOVES_MEAN
+    breaks_gaussianity = False
+    least = (("batch", 2),)
+
+
 @register
-class BatchNorm(Layer):
+class BatchNorm(PointNorm):
     """Subtract a unit's mean over the data, divide by its standard deviation: (0, 0, 1), whatever came in.
 
     `batch` is the batch size B; None is the whole data set. With `estimator="usual"` the sample is inside its own
@@ -61,11 +71,6 @@ class BatchNorm(Layer):
     """
 
     kind: ClassVar[str] = "batchnorm"
-    weighted = False
-    mixes = Mix.POINTS
-    symmetry = Symmetry.REMOVES_MEAN
-    breaks_gaussianity = False
-    least = (("batch", 2),)
     batch: int | None = None
     estimator: norms.Estimator = "usual"
 
@@ -311,7 +316,7 @@ def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
 
 
 @register
-class BatchCenter(Layer):
+class BatchCenter(PointNorm):
     """x − (its mean over the data), unit by unit; on images at every position by itself (IGB App. G.3).
 
     `batch` is the batch size B, None the whole data set. The map is linear, so the kernel and the tangent kernel are
@@ -319,11 +324,6 @@ class BatchCenter(Layer):
     """
 
     kind: ClassVar[str] = "batchcenter"
-    weighted = False
-    mixes = Mix.POINTS
-    symmetry = Symmetry.REMOVES_MEAN
-    breaks_gaussianity = False
-    least = (("batch", 2),)
     batch: int | None = None
 
     shape = keeps_shape

@@ -212,7 +212,12 @@ class _Gathered:
         self._same = agreement_probability(network.classes)
         self._sums = np.zeros((len(network.layers), 2))
         self._rows, self._pairs, self._counted = list[Array](), list[Array](), list[Array]()
-        self._half = _half(min(points, _PAIRED))
+        seen = min(points, _PAIRED)
+        a, b = np.triu_indices(seen, 1)
+        self._half = (
+            np.flatnonzero(b < seen // 2),
+            np.flatnonzero(a >= seen // 2),
+        )  # pairs of each half
         self.done, self._dead = 0, 0.0
 
     def add(self, sample: PointSample, size: int) -> None:
@@ -227,8 +232,8 @@ class _Gathered:
         guesses = sample.guesses(HEADS) if self._batch or not sample.gaussian else None
         half = self._half
         if sample.gaussian or guesses is None:
-            a = self._same(c)
-            excess = a.mean(1), a[:, half[0]].mean(1), a[:, half[1]].mean(1)
+            same = self._same(c)
+            excess = same.mean(1), same[:, half[0]].mean(1), same[:, half[1]].mean(1)
         else:
             middle = self._points // 2
             parts = guesses, guesses[:, :, :middle], guesses[:, :, middle:]
@@ -287,13 +292,6 @@ def _reading(name: str, weights: bool, q: float, c: float) -> LayerReading:
     """γ of the mean overlap."""
     gamma = c / (1.0 - c) if c < 1.0 else math.inf
     return LayerReading(name, weights, gamma, c, 1.0 - c, math.log(q) if q > 0.0 else -math.inf, None)
-
-
-def _half(points: int) -> tuple[list[int], list[int]]:
-    """Which pairs are of the first half of the points, and which of the second."""
-    a, b = np.triu_indices(points, 1)
-    middle = points // 2
-    return np.flatnonzero(b < middle).tolist(), np.flatnonzero(a >= middle).tolist()
 
 
 def _between(one: Array, other: Array) -> float:
