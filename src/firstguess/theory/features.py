@@ -8,7 +8,7 @@ share through their words), what belongs to the place, and the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy import special
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import bisect
 from firstguess.network.attention_theory import Heads
-from firstguess.network.layer import Layer, Mix
+from firstguess.network.layer import Mix
 from firstguess.network.layers import Attention
 from firstguess.network.network import Network
 from firstguess.network.shapes import Shape
@@ -54,10 +54,11 @@ def effective_width(body: Network, ids: NDArray[np.int64], width: int) -> float:
         branch = layers[0].paths[0]
         scale = np.sqrt(k.diagonal()) if Mix.UNITS in branch[0].mixes else np.ones(tokens)
         added = whole - k
-        weights = _attention(branch, tokens)
-        inner = _narrow(branch, units, tokens)
-        if weights is not None:
-            a = weights / scale
+        attention = next((layer for layer in every(branch) if isinstance(layer, Attention)), None)
+        if attention is not None:  # its weights are taken to be even
+            seen = Heads(1, tokens, 1.0, attention.causal, window=attention.window).allowed[0]
+            a = seen / seen.sum(axis=1, keepdims=True) / scale
+            inner = max(1, units // attention.heads * (attention.groups or attention.heads))  # units of all values
             gain = added.trace() / np.trace(a @ k @ a.T)
             sources = [(weight, part + gain * (a @ part @ a.T)) for weight, part in sources]
             sources.append((1.0 / units + 1.0 / inner, added))
@@ -65,11 +66,13 @@ def effective_width(body: Network, ids: NDArray[np.int64], width: int) -> float:
             norm = np.sqrt(before.diagonal()) if Mix.UNITS in branch[0].mixes else np.ones(len(before))
             x, y = (before / np.multiply.outer(norm, norm))[far], (after - before)[far]
             x = x - x.mean() if x.size else x
+            last = max((i for i, layer in enumerate(branch) if layer.draws), default=0)
+            inner = shapes(branch, Shape(units, sequence(tokens)), units)[last].width or units
             slope = max(float(x @ y / max(float(x @ x), 1e-300)), 0.0) / np.multiply.outer(scale, scale)
             sources = [(weight, part * (1.0 + slope)) for weight, part in sources]
             sources += [(1.0 / units, np.sqrt(slope * (2.0 + slope)) * k), (1.0 / inner, added)]
-    last = whole.diagonal()
-    return 1.0 / (1.0 / width + sum(weight * float(np.mean(part.diagonal() / last)) ** 2 for weight, part in sources))
+    end = whole.diagonal()
+    return 1.0 / (1.0 / width + sum(weight * float(np.mean(part.diagonal() / end)) ** 2 for weight, part in sources))
 
 
 def unequal_units(effective: float, width: int) -> Array:
@@ -100,24 +103,6 @@ def _window(k: Array, tokens: int) -> Array:
     """The covariance within a sequence, on average over sequences."""
     count = len(k) // tokens
     return np.einsum("asat->st", k.reshape(count, tokens, count, tokens)) / count
-
-
-def _attention(branch: Sequence[Layer], tokens: int) -> Array | None:
-    """Even weights of a branch's attention; None: there is none."""
-    found = next((layer for layer in every(branch) if isinstance(layer, Attention)), None)
-    if found is None:
-        return None
-    seen = Heads(1, tokens, 1.0, found.causal, window=found.window).allowed[0]
-    return seen / seen.sum(axis=1, keepdims=True)
-
-
-def _narrow(branch: Sequence[Layer], units: int, tokens: int) -> int:
-    """Units before the last weights of a branch: values of attention, or the inside of an MLP."""
-    found = next((layer for layer in every(branch) if isinstance(layer, Attention)), None)
-    if found is not None:
-        return max(1, units // found.heads * (found.groups or found.heads))
-    last = max((i for i, layer in enumerate(branch) if layer.draws), default=0)
-    return shapes(branch, Shape(units, sequence(tokens)), units)[last].width or units
 
 
 @dataclass(frozen=True, eq=False)

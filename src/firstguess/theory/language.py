@@ -33,7 +33,7 @@ from firstguess.base.text import in_bytes
 from firstguess.network.attention_theory import NEGATIVE
 from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, LayerReading, text
-from firstguess.network.layers import Attention, Embed, Unembed
+from firstguess.network.layers import Embed, Unembed
 from firstguess.network.network import Network
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import check_vocabulary, every, sequence, shapes
@@ -148,7 +148,7 @@ def predict_language(
     if not whole:
         some = np.zeros(looked.size, bool)
         some[at] = True
-        causal = all(layer.causal for layer in every(network.layers) if isinstance(layer, Attention))
+        causal = all(getattr(layer, "causal", True) for layer in every(network.layers))
         parts = Parts.between(stream.k, looked, some.reshape(looked.shape), network.classes, effective, causal)
         counts = None if head.tied else _decided(parts, ids, flat, effective, network.classes, kappa)
     least = 0.0 if positive(inner.copy()) else float(np.linalg.eigvalsh(inner)[0] / inner.diagonal().mean())

@@ -124,13 +124,23 @@ class Attention(TwoWeights):
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
         self._no_tangent(t)
-        mixed, said = self._mixed(k, self.heads_of(points), points)
+        heads = self.heads_of(points)
+        beta = float(heads.logit_variance(k).max())
+        way = self.way(beta, heads, points)
+        said = f"attention by {way} weights: the variance of logits is β² = {beta:.2g}, theory.md ({_EQUATIONS[way]})"
+        kind, error = way, beta
+        if way == "sampled":
+            mixed, error, count = sampled(k, heads)
+            said += f"; {count} heads, a covariance to ±{error:.2%} of the diagonal (one standard error)"
+            kind = "heads"
+        else:
+            mixed = uniform(k, heads) if way == "uniform" else annealed(k, heads, renormalize=way == "renormalized")
         out_var, out_bias = self._outer
         mixed *= self.gain
         mixed += out_var * self.bias_var + out_bias
         q = mixed.diagonal().copy()
         after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
-        return Done(mixed, None, after, (said,))
+        return Done(mixed, None, after, (Remark(said, kind, error),))
 
     @property
     def gain(self) -> float:
@@ -152,19 +162,6 @@ class Attention(TwoWeights):
             None if self.window is None or self.window >= points.grid.places else self.window,
             None if points.real is None else points.real.reshape(points.count, -1),
         )
-
-    def _mixed(self, k: Array, heads: Heads, points: Points) -> tuple[Array, str]:
-        """E A K Aᵀ, and in what way it was found."""
-        beta = float(heads.logit_variance(k).max())
-        way = self.way(beta, heads, points)
-        said = f"attention by {way} weights: the variance of logits is β² = {beta:.2g}, theory.md ({_EQUATIONS[way]})"
-        if way == "uniform":
-            return uniform(k, heads), Remark(said, "uniform", beta)
-        if way != "sampled":
-            return annealed(k, heads, renormalize=way == "renormalized"), Remark(said, way, beta)
-        found = sampled(k, heads)
-        said += f"; {found.heads} heads, a covariance to ±{found.error:.2%} of the diagonal (one standard error)"
-        return found.k, Remark(said, "heads", found.error)
 
     def way(self, beta: float, heads: Heads, points: Points) -> str:
         """How weights are taken at this variance of logits."""

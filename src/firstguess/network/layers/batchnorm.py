@@ -106,14 +106,7 @@ class BatchNorm(PointNorm):
 
         That is for many directions; where a unit's own scale matters, units are sampled (`need`).
         """
-
-        def run(k: Array, t: Array | None) -> Done:
-            if self.estimator != "usual":
-                expected = "Gaussian nodes (random weights before it) for the leave-one-out estimator"
-                raise NotCovered(expected, got=points.what, hint="a dense layer before it, or estimator=usual")
-            return self._by_formula(points, k, t)
-
-        return AllPairsMap(run)
+        return AllPairsMap(lambda k, t: self._by_formula(points, k, t))
 
     def _rows(self, points: Points) -> int | None:
         """Rows of a batch: a channel's statistics are over positions too. None: all."""
@@ -127,6 +120,9 @@ class BatchNorm(PointNorm):
         Gaussian nodes); the next activation and the tangent kernel, and batches altogether, do not. The result says
         how large it is. Sampled units have no such error.
         """
+        if self.estimator != "usual":
+            expected = "Gaussian nodes (random weights before it) for the leave-one-out estimator"
+            raise NotCovered(expected, got=points.what, hint="a dense layer before it, or estimator=usual")
         batch = self._rows(points)
         t, _, after = self._centred(points, k, t)
         n = k.shape[0]

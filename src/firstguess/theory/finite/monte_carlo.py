@@ -180,7 +180,7 @@ def sample_points(
     rng = np.random.default_rng([seed, 0x417])
     count = networks or enough
     largest = max(width, each, inputs.dimension or 0)
-    gathered = _Gathered(network, count, each, whole_batch(network))
+    gathered = _Gathered(network, each, whole_batch(network))
     for size in blocks(count, each, largest, weights=each != POINTS):
         gathered.add(start(rng, size), size)
         if progress is not None:
@@ -207,17 +207,11 @@ def check_sampled(network: Network, width: int) -> None:
 
 
 class _Gathered:
-    def __init__(self, network: Network, count: int, points: int, batch: bool) -> None:
-        self._network, self._count, self._points, self._batch = network, count, points, batch
+    def __init__(self, network: Network, points: int, batch: bool) -> None:
+        self._network, self._points, self._batch = network, points, batch
         self._same = agreement_probability(network.classes)
         self._sums = np.zeros((len(network.layers), 2))
         self._rows, self._pairs, self._counted = list[Array](), list[Array](), list[Array]()
-        seen = min(points, _PAIRED)
-        a, b = np.triu_indices(seen, 1)
-        self._half = (
-            np.flatnonzero(b < seen // 2),
-            np.flatnonzero(a >= seen // 2),
-        )  # pairs of each half
         self.done, self._dead = 0, 0.0
 
     def add(self, sample: PointSample, size: int) -> None:
@@ -230,10 +224,9 @@ class _Gathered:
         c = seen.overlaps
         self._dead += size * seen.dead
         guesses = sample.guesses(HEADS) if self._batch or not sample.gaussian else None
-        half = self._half
         if sample.gaussian or guesses is None:
-            same = self._same(c)
-            excess = same.mean(1), same[:, half[0]].mean(1), same[:, half[1]].mean(1)
+            same, (a, b), middle = self._same(c), np.triu_indices(seen.points, 1), seen.points // 2
+            excess = same.mean(1), same[:, b < middle].mean(1), same[:, a >= middle].mean(1)
         else:
             middle = self._points // 2
             parts = guesses, guesses[:, :, :middle], guesses[:, :, middle:]
