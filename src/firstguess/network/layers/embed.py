@@ -63,8 +63,8 @@ class Embed(TokenLayer):
     def tokens_of(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Ids as whole numbers, or one clear error."""
         if x.ndim != 2:
-            hint = _HINT
-            raise InvalidInput("token ids (sequences, tokens)", got=f"data of shape {x.shape}", where="data", hint=hint)
+            got = f"data of shape {x.shape}"
+            raise InvalidInput("token ids (sequences, tokens)", got=got, where="data", hint=_HINT)
         ids = np.asarray(x, dtype=np.float64) if x.size and x.dtype.kind in "biuf" else np.array([np.nan])
         if not np.isfinite(ids).all() or (ids != np.floor(ids)).any() or (ids < 0).any() or (ids >= 2.0**53).any():
             raise InvalidInput("token ids: whole numbers from 0 on", got="others", where="data", hint=_HINT)
