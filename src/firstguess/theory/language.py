@@ -35,7 +35,6 @@ from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, LayerReading, text
 from firstguess.network.layers import Embed, Unembed
 from firstguess.network.network import Network
-from firstguess.network.points import merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import check_vocabulary, every, sequence, shapes
 from firstguess.network.weights import draw_weights
@@ -192,7 +191,7 @@ def predict_language(
         "kernel",
         found,
         guessed,
-        ("wide layers", how, *assumptions, *said, *merged(stream.pending.remarks)),
+        ("wide layers", how, *assumptions, *said, *stream.remarks),
         provenance(network, points=kept.size, seed=seed, draws=some, **origin),
         time.perf_counter() - started,
         own_guess=float(hits.mean()),

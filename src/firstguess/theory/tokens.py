@@ -18,7 +18,7 @@ from firstguess.base.text import duration, in_bytes
 from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, Mix, Symmetry, text
 from firstguess.network.network import Network
-from firstguess.network.points import Points
+from firstguess.network.points import Points, merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
 from firstguess.theory.kernel.propagation import Kernel, propagate, read_pending
@@ -48,6 +48,11 @@ class TokenStream:
     k: Array
     pending: Pending
     squares: dict[int, Array]  # what norms in the stream divide all tokens by, squared, by the layer's place
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said about the way it was found."""
+        return merged(self.pending.remarks)
 
 
 def prototype_kernel(network: Network, tokens: Tokens) -> Kernel:
