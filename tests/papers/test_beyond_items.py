@@ -157,13 +157,13 @@ def test_a_moved_head_changes_gamma_alone(monkeypatch: pytest.MonkeyPatch) -> No
     piece = models.moved("made", images, 12, seed=9)
     found = models.numbers(piece)
     for part in models.PARTS:
-        kept = found.kept[part]
+        kept = found["kept"][part]
         assert abs(kept.value - (1 - part) ** 2) < 0.01 + 5 * kept.error
     for part in models.PARTS:
-        assert found.gradients[part].value == pytest.approx(1.0, abs=1e-6)
-        assert found.spreads[part].value == pytest.approx(1.0, abs=1e-4)
+        assert found["gradients"][part].value == pytest.approx(1.0, abs=1e-6)
+        assert found["spreads"][part].value == pytest.approx(1.0, abs=1e-4)
     spread, center = np.asarray(piece["spread"]), np.asarray(piece["center"])
-    assert found.gamma.value == pytest.approx(center[:, 0].mean() / spread[:, 0].mean())
+    assert found["gamma"][0.0].value == pytest.approx(center[:, 0].mean() / spread[:, 0].mean())
 
 
 def test_a_head_is_moved_by_exactly_so_much() -> None:
@@ -189,7 +189,7 @@ def test_moved_heads_are_judged() -> None:
         exact = {0.5: Number(1.0, 1e-5), 1.0: Number(1.0, 1e-5)}
         kept = {0.5: Number(half, 0.002), 1.0: Number(none, 0.002)}
         grown = {0.5: Number(gradients, 1e-5), 1.0: Number(gradients, 1e-5)}
-        return models.Moved(Number(3.0, 0.1), kept, kept, grown, exact)
+        return {"gamma": {0.0: Number(3.0, 0.1)} | kept, "kept": kept, "gradients": grown, "spreads": exact}
 
     assert imbalance.judged_heads({"a": found()}).verdict == "holds"
     for wrong in (found(half=0.5), found(none=0.1), found(gradients=1.01)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from firstguess_papers.models import Moved
 
 PLAIN, PRIOR, TILTED, WEIGHTS = "plain", "log prior", "start tilted to the minority", "class weights"
 ARMS = (PLAIN, PRIOR, TILTED, WEIGHTS)
 RATES: Mapping[Literal["sgd", "adam"], float] = {"sgd": 0.02, "adam": 5e-4}
 WORDS = {"sgd": "SGD", "adam": "Adam"}
 RARE, MANY = 0, 1  # classes: fours are rare, nines are not
+Heads: TypeAlias = Mapping[str, Mapping[float, Number]]  # as `models.numbers` has them
 TIMES = 20  # as many nines as fours
 EARLY = 30
 ROOM = 0.05  # of recall: less is no difference
@@ -177,7 +177,7 @@ def judged_arms(arms: Mapping[str, Mapping[str, Arm]]) -> list[Entry]:
     ]  # fmt: skip
 
 
-def judged_heads(heads: Mapping[str, Moved]) -> Entry:
+def judged_heads(heads: Mapping[str, Heads]) -> Entry:
     """B8, its first half."""
     from firstguess_papers.models import NEAR, PARTS
     from firstguess_papers.models import SAME as EQUAL
@@ -186,11 +186,11 @@ def judged_heads(heads: Mapping[str, Moved]) -> Entry:
         "B8", "taking ρ of the mean logits off by the head's bias, on points that it was not moved by: what is left of "
         "γ, and spreads and gradients of logits over those before",
         [found for part in PARTS for name, one in heads.items() for found in (
-            check(f"γ at ρ = {part:g}, {name}", one.kept[part], near=(1.0 - part) ** 2, room=NEAR),
-            *each({f"spreads at ρ = {part:g}, {name}": one.spreads[part],
-                   f"gradients at ρ = {part:g}, {name}": one.gradients[part]}, near=1.0, room=EQUAL))],
+            check(f"γ at ρ = {part:g}, {name}", one["kept"][part], near=(1.0 - part) ** 2, room=NEAR),
+            *each({f"spreads at ρ = {part:g}, {name}": one["spreads"][part],
+                   f"gradients at ρ = {part:g}, {name}": one["gradients"][part]}, near=1.0, room=EQUAL))],
         headline="γ at ρ = 0, ½, 1: "
-        + "; ".join(f"{name} {one.gamma}, {one.after[0.5]}, {one.after[1.0]}" for name, one in heads.items()),
+        + "; ".join(f"{name} {', '.join(map(str, one['gamma'].values()))}" for name, one in heads.items()),
     )  # fmt: skip
 
 
@@ -203,12 +203,11 @@ def _rows(optimizer: str, arms: Mapping[str, Arm]) -> list[dict[str, Any]]:
     ]
 
 
-def _head_row(name: str, one: Moved) -> dict[str, Any]:
-    line: dict[str, Any] = {"model": name, "gamma": one.gamma}
-    for part, after in one.after.items():
-        line |= {f"gamma_{part:g}": after, f"gradients_{part:g}": one.gradients[part].value}
-        line |= {f"spread_{part:g}": one.spreads[part].value}
-    return line
+def _head_row(name: str, one: Heads) -> dict[str, Any]:
+    known, *parts = one["gamma"].items()
+    return {"model": name, "gamma": known[1]} | {key: value for part, after in parts for key, value in (
+        (f"gamma_{part:g}", after), (f"gradients_{part:g}", one["gradients"][part].value),
+        (f"spread_{part:g}", one["spreads"][part].value))}  # fmt: skip
 
 
 imbalance = Item(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -224,17 +223,6 @@ def vit() -> nn.Module:
 MODELS: Mapping[str, Callable[[], nn.Module]] = {"MLP of 20 layers": mlp, "ResNet": resnet, "ViT": vit}
 
 
-@dataclass(frozen=True)
-class Moved:
-    """Of one kind of model: γ before, and after each ρ; gradients and spreads after, over those before."""
-
-    gamma: Number
-    after: Mapping[float, Number]
-    kept: Mapping[float, Number]  # γ after over γ before
-    gradients: Mapping[float, Number]
-    spreads: Mapping[float, Number]
-
-
 def moved(kind: str, images: Data, inits: int, seed: int) -> Piece:
     """Of every initialization: center and spread of logits on held-out points, and squared gradients of logits.
 
@@ -279,17 +267,13 @@ def _numbers(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> tuple[
     return center, spread, sum(float(g.double().square().sum()) for g in gradients)
 
 
-def numbers(piece: Mapping[str, Any]) -> Moved:
-    """From a piece of `moved`."""
+def numbers(piece: Mapping[str, Any]) -> dict[str, dict[float, Number]]:
+    """From a piece of `moved`, by ρ (0: before): γ, what is kept of it, gradients and spreads over those before."""
     center, spread, gradient = (np.asarray(piece[name], dtype=np.float64) for name in ("center", "spread", "gradient"))
-    each = {part: row for row, part in enumerate(PARTS, start=1)}
-    return Moved(
-        ratio(center[:, 0], spread[:, 0]),
-        {part: ratio(center[:, k], spread[:, k]) for part, k in each.items()},
-        {part: ratio(center[:, k], center[:, 0]) for part, k in each.items()},
-        {part: ratio(gradient[:, k], gradient[:, 0]) for part, k in each.items()},
-        {part: ratio(spread[:, k], spread[:, 0]) for part, k in each.items()},
-    )
+    over = {"gamma": (center, spread)} | {name: (one, np.broadcast_to(one[:, :1], one.shape)) for name, one in (
+        ("kept", center), ("gradients", gradient), ("spreads", spread))}  # fmt: skip
+    return {name: {part: ratio(top[:, k], bottom[:, k]) for k, part in enumerate((0.0, *PARTS))}
+            for name, (top, bottom) in over.items()}  # fmt: skip
 
 
 PLAIN, EQUAL = "plain", "equal"

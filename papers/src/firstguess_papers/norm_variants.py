@@ -12,9 +12,9 @@ from firstguess_papers.charts import EVEN, FLIPS, beyond_flips, deep, dots, gamm
 from firstguess_papers.items import Holds, Item
 from firstguess_papers.judging import Array, Check, Number, all_of, below, check, claimed, close, each, same
 from firstguess_papers.library import SKEWED, TAILED
-from firstguess_papers.measured import Cell, Found
+from firstguess_papers.measured import Cell, Found, Training
 from firstguess_papers.norm import AROUND
-from firstguess_papers.training_pieces import Arm, chosen, modes, predicted, trained
+from firstguess_papers.training_pieces import Arm, chosen, modes
 
 PLACEMENTS = {
     "no norm": deep("relu", 5),
@@ -50,36 +50,39 @@ def choose(arms: Candidates, rule: str, step: int) -> dict[str, Array]:
     return {what: (part * values).sum(axis=0) for what, values in (of_each | {"after": after}).items()}
 
 
-def _candidates(c: Found) -> dict[str, Any]:
-    """Trained and predicted candidates, and what both rules pick at step k among each set of them."""
-    run = c.run
-    whole = run.data("mnist:even-odd", points=2 * (c.n + c.held))
+def _candidates(c: Found) -> dict[Any, Training]:
+    """Every placement at every rate, predicted below the rate from which on its bias swings for ever."""
+    whole = c.run.data("mnist:even-odd", points=2 * (c.n + c.held))
     x = chosen(whole, (c.n // 2, c.n // 2), flat=True)
     test = chosen(whole, (c.held // 2, c.held // 2), skip=(c.n // 2, c.n // 2), flat=True)
-    unit = float(modes(run, PLACEMENTS["no norm"], x, c.width)["overshoot"])
-    looks = [k for k in (0, 1, 2, _EARLY, 10, 20, 40, 70, 100, 150, 200, 300) if k <= c.steps]
-    found: dict[str, dict[tuple[str, float], Arm]] = {"trained": {}, "predicted": {}}
-    for placement, net in PLACEMENTS.items():
-        limit = float(modes(run, net, x, c.width, label=f"{placement}, modes")["lr_limit"])
-        for factor in FACTORS:
-            how: dict[str, Any] = {"lr": factor * unit, "steps": looks, "width": c.width, "optimizer": "gd"}
-            how |= {"label": f"{placement}, rate × {factor:g}", "test": test}
-            found["trained"][placement, factor] = trained(run, net, x, inits=c.inits, parts=c.parts, **how)
-            if factor * unit < limit:
-                found["predicted"][placement, factor] = predicted(run, net, x, draws=c.draws, trust=False, **how)
+    unit = float(modes(c.run, PLACEMENTS["no norm"], x, c.width)["overshoot"])
+    limits = {placement: float(modes(c.run, net, x, c.width, label=f"{placement}, modes")["lr_limit"])
+              for placement, net in PLACEMENTS.items()}  # fmt: skip
+    c.known["looks"] = [k for k in (0, 1, 2, _EARLY, 10, 20, 40, 70, 100, 150, 200, 300) if k <= c.steps]
+    return {
+        (placement, factor): Training(
+            net, x, {"lr": factor * unit, "steps": c.looks, "optimizer": "gd"}, test=test, predict={"trust": False},
+            draws=c.draws if factor * unit < limits[placement] else 0,
+        ) for placement, net in PLACEMENTS.items() for factor in FACTORS
+    }  # fmt: skip
+
+
+def _picks(c: Found) -> dict[str, Any]:
+    """What both rules pick at step k among each set of candidates, trained and predicted."""
+    found: dict[str, Mapping[Any, Arm]] = {"trained": c.cells, "predicted": c.predictions}
     picks = {
         (words, source, rule, k): choose({key: arm for key, arm in given.items() if key[0] in names}, what, k)
         for words, names in SETS.items() for source, given in found.items() for rule, what in RULES.items()
-        for k in looks[1:]
+        for k in c.looks[1:]
     }  # fmt: skip
     one = {source: next(iter(given.values())) for source, given in found.items()}
-    ends = {key: np.nan_to_num(arm.values("test worst", arm.last)).mean() for key, arm in found["trained"].items()}
+    ends = {key: np.nan_to_num(arm.values("test worst", arm.last)).mean() for key, arm in c.cells.items()}
     return {
-        "picks": picks, "one": one["trained"], "end": looks[-1],
+        "picks": picks, "one": one["trained"], "end": c.looks[-1],
         "ideal": {words: max(end for key, end in ends.items() if key[0] in names) for words, names in SETS.items()},
         "picked": {key: {what: one[key[1]].number(values) for what, values in pick.items()}
                    for key, pick in picks.items()},
-        "unknown": [f"{p}, rate × {f:g}" for p, f in found["trained"] if (p, f) not in found["predicted"]],
+        "unknown": [f"{p}, rate × {f:g}" for p, f in c.cells if (p, f) not in c.predictions],
     }  # fmt: skip
 
 
@@ -109,7 +112,7 @@ selection = Item(
     "Network, data and candidates are ours.",
     quick=dict(n=60, held=200, width=60, steps=100, inits=16, parts=1, draws=40),
     full=dict(n=150, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
-    seconds=(20, 200), quantities=_candidates, judge=lambda c: [_chosen(c, words) for words in SETS],
+    seconds=(20, 200), cells=_candidates, quantities=_picks, judge=lambda c: [_chosen(c, words) for words in SETS],
     tables=lambda c: {"picks": [
         {"candidates": words, "source": source, "rule": rule, "step": k}
         | {what: number.value for what, number in numbers.items()}
