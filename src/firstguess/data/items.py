@@ -102,8 +102,10 @@ def as_batch(item: Any, *, where: str, whole: bool = False) -> Batch:
             if (i == 0 and isinstance(part, Mapping)) or not _is_aside(part, where, labels=whole and i == last > 0)
         ]
         aside += [f"item {i}" for i in range(len(parts)) if i not in here]
-        if len(here) == 2 or (len(here) > 2 and (parts[here[-1]] is None or _is_class_labels(parts[here[-1]]))):
-            labels = parts[here[-1]]
+        end: Any = parts[here[-1]] if here else None
+        classes = end is None or (is_array(end) and end.ndim == 1 and "int" in str(end.dtype))
+        if len(here) == 2 or (len(here) > 2 and classes):
+            labels = end
             tree[here.pop()] = _Labels()
         inner: Any = parts[here[0]] if len(here) == 1 else tuple(parts[i] for i in here)
         if isinstance(inner, Mapping):
@@ -254,10 +256,6 @@ def first_number(items: list[object]) -> object:
     while isinstance(leaf, list) and leaf:
         leaf = leaf[0]
     return leaf if isinstance(leaf, (int, float)) else None
-
-
-def _is_class_labels(value: Any) -> bool:
-    return is_array(value) and value.ndim == 1 and "int" in str(value.dtype)
 
 
 def _array(value: Any, where: str) -> np.ndarray[Any, Any]:

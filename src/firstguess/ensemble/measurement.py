@@ -14,7 +14,7 @@ from scipy import special
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Record, Shown, StoredRecord
-from firstguess.base.statistics import Estimates, FloatArray, guesses
+from firstguess.base.statistics import FloatArray, guesses
 from firstguess.base.text import elided, ends, interval, page, plain, with_error, with_old_names, without_middle
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer, merged
@@ -308,7 +308,16 @@ def layer_measurements(layers: Sequence[ProbedLayer], stats: FloatArray, seed: i
     spread = stats[..., SPREAD]
     gamma = statistics.ratios(center, spread, seed=seed)
     plain = [statistics.means(x, level=None) for x in (center, spread, stats[..., DEAD])]
-    return tuple(_layer(layer, i, gamma, *plain) for i, layer in enumerate(layers))
+    center, spread, dead = (list(zip(one.value.tolist(), one.error.tolist(), strict=True)) for one in plain)
+    found: list[LayerMeasurement] = []
+    for i, layer in enumerate(layers):
+        value, error, low = float(gamma.value[i]), float(gamma.error[i]), float(gamma.low[i])
+        low = float(np.maximum(low, 0.0)) if value >= 0 else low  # the true γ is not below 0; NaN stays
+        correlation_se = error / (1 + value) ** 2 if math.isfinite(value) else error  # dc = dγ/(1+γ)²
+        own = value, error, low, float(gamma.high[i]), float(gamma.skew[i]), _correlation(value), correlation_se
+        known = layer.name, layer.kind, layer.nodes, layer.weights
+        found.append(LayerMeasurement(*known, *center[i], *spread[i], *own, *dead[i]))
+    return tuple(found)
 
 
 def without_errors(layers: Sequence[LayerMeasurement], stats: FloatArray) -> tuple[LayerMeasurement, ...]:
@@ -317,31 +326,6 @@ def without_errors(layers: Sequence[LayerMeasurement], stats: FloatArray) -> tup
     scale = np.abs(stats).max(axis=(0, 2), keepdims=True)
     same = (np.abs(stats - stats[:1]) <= 1e-5 * scale).all(axis=(0, 2))
     return tuple(replace(layer, **none) if same[i] else layer for i, layer in enumerate(layers))
-
-
-def _layer(
-    layer: ProbedLayer, i: int, gamma: Estimates, center: Estimates, spread: Estimates, dead: Estimates
-) -> LayerMeasurement:
-    value, error = float(gamma.value[i]), float(gamma.error[i])
-    return LayerMeasurement(
-        name=layer.name,
-        kind=layer.kind,
-        nodes=layer.nodes,
-        weights=layer.weights,
-        center=float(center.value[i]),
-        center_se=float(center.error[i]),
-        spread=float(spread.value[i]),
-        spread_se=float(spread.error[i]),
-        gamma=value,
-        gamma_se=error,
-        low=float(np.maximum(gamma.low[i], 0.0) if value >= 0 else gamma.low[i]),  # the true γ is; NaN stays
-        high=float(gamma.high[i]),
-        skew=float(gamma.skew[i]),
-        correlation=_correlation(value),
-        correlation_se=error / (1 + value) ** 2 if math.isfinite(value) else error,  # dc = dγ/(1+γ)²
-        dead=float(dead.value[i]),
-        dead_se=float(dead.error[i]),
-    )
 
 
 def _correlation(gamma: float) -> float:

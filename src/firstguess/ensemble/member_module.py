@@ -46,7 +46,12 @@ def resolve(
     there are none.
     """
     if needs_tokens(network.layers):
-        first = _of_tokens(sizes, vocabulary)
+        if len(sizes) not in (1, 3):
+            expected = "token ids (n, tokens) for embed, or images (n, channels, height, width) for patches"
+            hint = "embed(0.02) or patches(16) as the first layer"
+            raise InvalidInput(expected, got=f"points of shape {sizes}", where="data", hint=hint)
+        grid = PositionGrid(sizes[1:]) if len(sizes) == 3 else sequence(sizes[0])
+        first = Shape(sizes[0] if len(sizes) == 3 else vocabulary, grid, drawn=True)
     elif needs_images(network.layers):
         if len(sizes) != 3:
             expected = "images (n, channels, height, width) for a network with convolutions"
@@ -71,16 +76,6 @@ def resolve(
         hint = "put pools before the output layer"
         raise InvalidInput(expected, got=f"{last.after.sizes} after {last.name}", where=last.where, hint=hint)
     return places
-
-
-def _of_tokens(sizes: tuple[int, ...], vocabulary: int | None) -> Shape:
-    if len(sizes) == 3:
-        return Shape(sizes[0], PositionGrid(sizes[1:]), drawn=True)
-    if len(sizes) == 1:
-        return Shape(vocabulary, sequence(sizes[0]), drawn=True)
-    expected = "token ids (n, tokens) for embed, or images (n, channels, height, width) for patches"
-    hint = "embed(0.02) or patches(16) as the first layer"
-    raise InvalidInput(expected, got=f"points of shape {sizes}", where="data", hint=hint)
 
 
 def _head(network: Network) -> int:

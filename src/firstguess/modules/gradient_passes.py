@@ -437,8 +437,7 @@ class Passes:
         with self._member(member) as model, differentiable(model), self._taken_at_once(model):
             model.zero_grad(set_to_none=True)
             for batch, labels in zip(self._batches, self._targets, strict=True):
-                watch = partial(self._watch, batch)
-                with Hooks(model, watch, enter=self._enter):
+                with Hooks(model, partial(self._watch, batch), enter=self._enter):
                     self._forget()
                     _, rows = self._call.rows(model, batch, copies=False)
                     if not rows.requires_grad:

@@ -117,7 +117,10 @@ def match_prior(
     before = repair.logits_of(fixed, batches, pick=logits, mode=run)
     by_labels = isinstance(prior, str)
     counts = _counts(prior, whole, before) if by_labels else np.asarray(prior, dtype=np.float64)
-    shares = _frequencies(counts, before.classes)
+    if counts.shape != (before.classes,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
+        got = np.array2string(counts, precision=3, threshold=10)
+        raise InvalidInput(f"{before.classes} shares of at least 0", got=got, where="match_prior(prior)")
+    shares = counts / counts.sum()
     p = _finite(shares, counts.sum() if by_labels else len(before.rows))
     head = repair.needed(before, "match_prior")
     weight = getattr(head.module, "weight", None)
@@ -164,13 +167,6 @@ def _counts(prior: str, data: object, logits: LogitRows) -> Array:
         hint = "data=(x, y), or prior=[0.9, 0.1]"
         raise InvalidInput("data with labels", got="none", where="match_prior(data)", hint=hint)
     return counts
-
-
-def _frequencies(counts: Array, classes: int) -> Array:
-    if counts.shape != (classes,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
-        got = np.array2string(counts, precision=3, threshold=10)
-        raise InvalidInput(f"{classes} shares of at least 0", got=got, where="match_prior(prior)")
-    return counts / counts.sum()
 
 
 def _finite(shares: Array, examples: float) -> Array:

@@ -262,31 +262,27 @@ def on_plain(module: nn.Module, draw: Callable[[Any], Any]) -> Callable[[], Any]
         twin: Any = object.__new__(type(module))
         made = {hook.name for hook in hooks}
         vars(twin).update({name: value for name, value in vars(module).items() if name not in made})
-        before = {hook.name: _unhooked(module, hook) for hook in hooks}
+        before = {
+            hook.name: hook.compute_weight(module).detach()
+            if isinstance(hook, WeightNorm)
+            else getattr(module, f"{hook.name}_orig").detach()
+            for hook in hooks
+        }
         own = {name: nn.Parameter(value.clone()) for name, value in before.items()}
         twin._parameters = dict(module.named_parameters(recurse=False)) | own
         draw(twin)
         for hook in hooks:
             weight = getattr(twin, hook.name).detach()
-            if not torch.equal(weight, before[hook.name]):
-                _put(module, hook, weight)
+            if torch.equal(weight, before[hook.name]):
+                continue
+            if isinstance(hook, WeightNorm):
+                getattr(module, f"{hook.name}_g").copy_(torch.norm_except_dim(weight, 2, hook.dim))
+                getattr(module, f"{hook.name}_v").copy_(weight)
+            else:
+                getattr(module, f"{hook.name}_orig").copy_(weight)
+                new_hook_vectors(module, hook)
 
     return run
-
-
-def _unhooked(module: nn.Module, hook: WeightNorm | SpectralNorm) -> torch.Tensor:
-    if isinstance(hook, WeightNorm):
-        return hook.compute_weight(module).detach()
-    return getattr(module, f"{hook.name}_orig").detach()
-
-
-def _put(module: Any, hook: WeightNorm | SpectralNorm, weight: torch.Tensor) -> None:
-    if isinstance(hook, WeightNorm):
-        getattr(module, f"{hook.name}_g").copy_(torch.norm_except_dim(weight, 2, hook.dim))
-        getattr(module, f"{hook.name}_v").copy_(weight)
-        return
-    getattr(module, f"{hook.name}_orig").copy_(weight)
-    new_hook_vectors(module, hook)
 
 
 def new_hook_vectors(module: Any, hook: SpectralNorm) -> None:

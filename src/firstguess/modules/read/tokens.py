@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
@@ -383,13 +384,10 @@ class TokenWalk:
         if attention and any(n is not at for n in node.args[:3] if isinstance(n, fx.Node)):
             why = "queries, keys and values come from different signals; a description has self-attention"
             raise self.builder.stop(path, why)
-        names = ["key_padding_mask", "need_weights", "attn_mask"] if attention else ["mask", "src_key_padding_mask"]
-        names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
-        given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
-        if any(given.get(n) is not None for n in names if "padding" in n):
+        given = inspect.signature(module.forward).bind(*node.args, **node.kwargs).arguments
+        if any(value is not None for name, value in given.items() if "padding" in name):
             raise self.builder.stop(path, _MASKED)
-        mask = next((given[n] for n in names if n.endswith("mask") and "padding" not in n and n in given), None)
-        causal = is_causal(self._of(mask))
+        causal = is_causal(self._of(next((given[n] for n in ("attn_mask", "mask", "src_mask") if n in given), None)))
         if causal is None:
             raise self.builder.stop(path, _NOT_CAUSAL)
         if attention:
