@@ -353,10 +353,6 @@ class Estimate:
         return self.fan_in * self.weight.mean_square
 
     @property
-    def standard_error(self) -> float:
-        return 0.0 if self.weight.gain is not None else self.fan_in * self.weight.standard_error
-
-    @property
     def odd(self) -> str:
         """Why weights and biases have a distribution that a description does not say; "" if it does."""
         if self.weight.off_centre and self.weight.constant != 0.0:
@@ -395,7 +391,8 @@ class Estimate:
         """What was measured, and the rule that it was recognised as."""
         random = None if self.bias is None or self.bias.constant is not None else self.bias
         bias = (0.0, 0.0) if random is None else (random.mean_square, random.standard_error)
-        return Variances(self.measured, self.standard_error, *bias, rule, draws, distribution)
+        error = 0.0 if self.weight.gain is not None else self.fan_in * self.weight.standard_error
+        return Variances(self.measured, error, *bias, rule, draws, distribution)
 
 
 def estimate(weight: Numbers, bias: Numbers | None, shape: torch.Size, init: Init) -> Estimate:

@@ -80,16 +80,6 @@ class Trail:
             return [self.passed[node]]
         return [n for n in node.all_input_nodes if n in self.carriers]
 
-    def sources(self, nodes: Iterable[fx.Node]) -> set[fx.Node]:
-        """All nodes that signals come from, themselves included."""
-        found, todo = set[fx.Node](), list(nodes)
-        while todo:
-            one = todo.pop()
-            if one not in found:
-                found.add(one)
-                todo += self.terms(one)
-        return found
-
 
 def is_input(node: fx.Node) -> bool:
     """An argument taken out of the one input (see `tracing.OneInput`)."""
@@ -111,15 +101,16 @@ def owner(node: fx.Node) -> str:
     return path_of(last[0] if isinstance(last, tuple) else "model")
 
 
-def ancestors(node: fx.Node) -> set[fx.Node]:
-    """All nodes that a node is computed from, itself included."""
-    found: set[fx.Node] = set()
-    todo = [node]
+def ancestors(
+    nodes: Iterable[fx.Node], before: Callable[[fx.Node], list[fx.Node]] = operator.attrgetter("all_input_nodes")
+) -> set[fx.Node]:
+    """All nodes that these are computed from, themselves included; `before`: what one is made from."""
+    found, todo = set[fx.Node](), list(nodes)
     while todo:
         one = todo.pop()
         if one not in found:
             found.add(one)
-            todo += one.all_input_nodes
+            todo += before(one)
     return found
 
 
@@ -221,7 +212,7 @@ def _repeats(trail: Trail, end: fx.Node, weights: fx.Node) -> bool:
         layers = trail.carriers[node].meaning.layers
         linear = dispatch.is_sum(node) or all(layer.affine for layer in layers)
         (todo if linear else curved).extend(trail.terms(node))
-    return weights in trail.sources(curved)
+    return weights in ancestors(curved, trail.terms)
 
 
 def _zero(trail: Trail, side: Iterable[fx.Node]) -> str:
@@ -263,7 +254,7 @@ class GraphReader:
         self.aside: set[fx.Node] = set()  # shapes, devices: not signals
         self.notes: list[str] = []
         self.end, self.output_problem = output(traced.graph)
-        wanted = ancestors(self.end) if self.end is not None else set[fx.Node]()
+        wanted = ancestors([] if self.end is None else [self.end])
         self.wanted = wanted
         self.lost: list[Unread] = []  # changes in place whose result nobody names: the graph does not connect them
         for node in traced.graph.nodes:

@@ -248,7 +248,7 @@ class TokenWalk:
             return None
         found: list[str] = []
         parameters = dict(self.builder.model.named_parameters())
-        for node in ancestors(argument):
+        for node in ancestors([argument]):
             path = path_of(cast(str, node.target)) if node.op in ("get_attr", "call_module") else ""
             if node.op == "get_attr" and path in parameters:
                 found.append(path)
