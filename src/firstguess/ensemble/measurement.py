@@ -1,4 +1,4 @@
-"""What an ensemble says about a network: class shares, γ and c by layer, with error bars and findings."""
+"""What an ensemble says about a network: class shares, γ and c by layer, with error bars, findings, and some logits."""
 
 from __future__ import annotations
 
@@ -308,15 +308,29 @@ def layer_measurements(layers: Sequence[ProbedLayer], stats: FloatArray, seed: i
     spread = stats[..., SPREAD]
     gamma = statistics.ratios(center, spread, seed=seed)
     plain = [statistics.means(x, level=None) for x in (center, spread, stats[..., DEAD])]
-    center, spread, dead = (list(zip(one.value.tolist(), one.error.tolist(), strict=True)) for one in plain)
     found: list[LayerMeasurement] = []
     for i, layer in enumerate(layers):
         value, error, low = float(gamma.value[i]), float(gamma.error[i]), float(gamma.low[i])
-        low = float(np.maximum(low, 0.0)) if value >= 0 else low  # the true γ is not below 0; NaN stays
-        correlation_se = error / (1 + value) ** 2 if math.isfinite(value) else error  # dc = dγ/(1+γ)²
-        own = value, error, low, float(gamma.high[i]), float(gamma.skew[i]), _correlation(value), correlation_se
-        known = layer.name, layer.kind, layer.nodes, layer.weights
-        found.append(LayerMeasurement(*known, *center[i], *spread[i], *own, *dead[i]))
+        centers, spreads, dead = ((float(one.value[i]), float(one.error[i])) for one in plain)
+        found.append(
+            LayerMeasurement(
+                layer.name,
+                layer.kind,
+                layer.nodes,
+                layer.weights,
+                *centers,
+                *spreads,
+                gamma=value,
+                gamma_se=error,
+                low=float(np.maximum(low, 0.0)) if value >= 0 else low,  # the true γ is; NaN stays
+                high=float(gamma.high[i]),
+                skew=float(gamma.skew[i]),
+                correlation=_correlation(value),
+                correlation_se=error / (1 + value) ** 2 if math.isfinite(value) else error,  # dc = dγ/(1+γ)²
+                dead=dead[0],
+                dead_se=dead[1],
+            )
+        )
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Forward and backward passes of initializations, and the mean squares of the gradients that they bring."""
+"""Forward and backward passes of initializations, what every gradient passes, and mean squares by layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers and schedulers of `fg.train` for modules: by name, any class of `torch.optim`, or a function."""
+"""Modules in training: optimizers and schedulers, what a member is asked, one member or several at once."""
 
 from __future__ import annotations
 
