@@ -22,23 +22,11 @@ from firstguess.network.points import Points, merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
 from firstguess.theory.kernel.propagation import Kernel, propagate, read_pending
-from firstguess.theory.kernel.tiles import Budget, Pending, Pixels, Stored, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Ids, Pending, Pixels, Stored, all_pairs
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once
 _ENTRY = 2.5e-8  # seconds a layer takes for a covariance (gelu, one core: measured)
 _TILE = 512  # rows of a tile, sequences × tokens, if more than one sequence fits into it
-
-
-class Ids:
-    """1 where two tokens are the same, by blocks of sequences."""
-
-    dtype: np.dtype[Any] = np.dtype(np.float64)
-
-    def __init__(self, ids: NDArray[Any]) -> None:
-        self._ids = ids
-
-    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
-        return (self._ids[a].ravel()[:, None] == self._ids[b].ravel()).astype(np.float64), None
 
 
 @dataclass(frozen=True)

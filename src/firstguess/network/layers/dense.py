@@ -33,7 +33,7 @@ _VECTORS = (
 )
 
 
-class RandomSums(Layer):
+class WeightedSums(Layer):
     """Sums over random weights of one distribution `init`: what a dense layer and a convolution share."""
 
     weighted = True
@@ -72,7 +72,7 @@ class RandomSums(Layer):
 
 
 @register
-class Dense(RandomSums):
+class Dense(WeightedSums):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
     `init` is the distribution of the weights: normal, uniform, orthogonal, rademacher (±1), laplace, student(3) (heavy
@@ -166,7 +166,7 @@ class Dense(RandomSums):
 
 
 @register
-class Conv(RandomSums):
+class Conv(WeightedSums):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 
     `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.

@@ -18,7 +18,7 @@ from numpy.polynomial import chebyshev
 from firstguess.base.checks import float_range
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_sample import PointSample
+from firstguess.network.finite_sample import OfData, PointSample
 from firstguess.network.finite_signal import FiniteSignal, Overlaps
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, LayerReading, signal_after
@@ -79,7 +79,7 @@ def sampled_on_data(
     largest = max(width, points, flat.shape[1])
     for size in monte_carlo.blocks(count, points, largest, weights=points > monte_carlo.POINTS):
         picked = np.stack([np.arange(points) if batch else rng.choice(len(flat), points, False) for _ in range(size)])
-        sample = PointSample(rng, width, signal, source=monte_carlo.OfData(flat, picked))
+        sample = PointSample(rng, width, signal, source=OfData(flat, picked))
         with float_range():
             for _, sample in through(network.layers, sample, last=network.classes):  # noqa: B007, B020  # the last one
                 pass

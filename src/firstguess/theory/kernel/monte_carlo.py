@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from firstguess.base.gaussian import Array
 from firstguess.base.numerics import positive, root
 from firstguess.network.layer import Fold, Layer, LayerReading, Mix, text
 from firstguess.network.layers import Residual
-from firstguess.network.points import Done, Joint, Need, Op, PairwiseMap, Points, Remark, UnitMap, Values, mean_of_pairs
+from firstguess.network.points import Joint, Need, Op, PairwiseMap, Points, Remark, UnitMap, Values, mean_of_pairs
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import shapes
 from firstguess.theory.kernel.tiles import Budget, Mapped, Pending, Stored, all_pairs
@@ -153,16 +153,6 @@ class _Path:
         return [shape.grid for shape in self.shapes if shape.grid is not None]
 
 
-class _ControlFold:
-    """The fold in a segment of layers without weights."""
-
-    def __init__(self, pending: Pending) -> None:
-        self.within = pending.within
-
-    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
-        raise AssertionError("a layer without weights has no paths")
-
-
 def _follow(layers: Sequence[Layer], points: Points, k: Array, t: Array | None, budget: Budget) -> _Path:
     """What control variates do goes by formula, in runs from one layer that mixes points to the next.
 
@@ -179,7 +169,7 @@ def _follow(layers: Sequence[Layer], points: Points, k: Array, t: Array | None, 
             control, pending = made.control, Pending(Stored(k, made.t, made.points), made.points)
         elif pending is not None:
             try:
-                move = layer.covariance(points, _ControlFold(pending))
+                move = layer.covariance(points, cast(Fold, pending))  # without paths it asks for `within` alone
                 assert isinstance(move, PairwiseMap)
                 pending.layers.append(Mapped(layer, points, move))
             except NotCovered:

@@ -10,9 +10,10 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
@@ -43,19 +44,6 @@ class Mapped(NamedTuple):
         return self.map.after
 
 
-class CovarianceSource(Protocol):
-    """Covariances before a pending, by blocks of data points."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision of covariances."""
-        ...
-
-    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
-        """Those of points a × b and their tangents, to be overwritten."""
-        ...
-
-
 class Gram:
     """XXᵀ/d of data (n, d), a block at a time.
 
@@ -66,9 +54,6 @@ class Gram:
     def __init__(self, x: Array) -> None:
         self.x = x
         self.dtype: np.dtype[Any] = x.dtype
-
-    def empty(self) -> Array:
-        return np.empty((len(self.x), len(self.x)), self.x.dtype)
 
     def squares(self) -> Array:
         """The diagonal: the mean square of every data point over its components."""
@@ -105,6 +90,18 @@ class Pixels:
         return k, np.zeros_like(k) if self.tangent else None
 
 
+class Ids:
+    """1 where two tokens are the same, by blocks of sequences."""
+
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+
+    def __init__(self, ids: NDArray[Any]) -> None:
+        self._ids = ids
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        return (self._ids[a].ravel()[:, None] == self._ids[b].ravel()).astype(np.float64), None
+
+
 class Stored:
     """Covariances that are at hand."""
 
@@ -121,7 +118,7 @@ class Stored:
 class Pending:
     """Covariances before some layers, these layers, and what was found on the way to them."""
 
-    source: CovarianceSource
+    source: Gram | Pixels | Ids | Stored  # `block(a, b)`: those of points a × b and their tangents, to be overwritten
     points: Points
     layers: list[Mapped] = field(default_factory=list[Mapped])
     summaries: list[LayerReading] = field(default_factory=list[LayerReading])
@@ -166,7 +163,7 @@ def _flat(pending: Pending, budget: Budget) -> tuple[Array, Array | None, Array]
     """Map in place on all cores, products of data in larger tiles than layers; the lower triangle is a mirror image."""
     if isinstance(pending.source, Gram):
         source = pending.source
-        k = source.empty()
+        k = np.empty((len(source.x), len(source.x)), source.dtype)
         t = np.zeros_like(k) if budget.tangent else None
     else:
         assert isinstance(pending.source, Stored)
