@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_inputs_with_a_mean() -> None:
     text = "dense > dense"
     inputs = fg.Inputs(mean_square=0.4, dimension=40)
     few = sampled(text, 400, inputs, networks=2000)
-    found, why = expanded(fg.Network.parse(text), inputs, 400, 0.0)
+    found, why = expanded(fg.predict(text, inputs=replace(inputs, dimension=None)), inputs, 400, 0.0)
     assert found is not None, why
     assert abs(few.overlap - found.size.overlap) < FAR * few.overlap_error + 2.0 / 40**2
     assert abs(few.variance / found.size.overlap_variance - 1.0) < 0.1
@@ -77,7 +78,7 @@ def test_chain_and_expansion_agree(body: str, width: int, dimension: int) -> Non
     text = f"3 x [dense(weight_var=2) > {body}] > dense(weight_var=2)"
     net, inputs = fg.Network.parse(text), fg.Inputs(dimension=dimension)
     few = sampled(text, width, inputs)
-    found, why = expanded(net, inputs, width, 0.0)
+    found, why = expanded(fg.predict(net), inputs, width, 0.0)
     assert found is not None, why
     assert abs(few.overlap - found.size.overlap) < FAR * few.overlap_error + 2e-4
     assert abs(few.variance / found.size.overlap_variance - 1.0) < 0.15

@@ -20,13 +20,14 @@ NONE = "{} x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 
 
 def state(text: str, width: int | None, dimension: int | None, **inputs: float) -> tuple[float, float]:
-    found, _ = expanded(fg.Network.parse(text), fg.Inputs(dimension=dimension, **inputs), width, 0.0)
+    wide = fg.predict(text, inputs=fg.Inputs(**inputs))
+    found, _ = expanded(wide, fg.Inputs(dimension=dimension, **inputs), width, 0.0)
     assert found is not None
     return found.size.overlap, found.size.overlap_variance
 
 
 def std(text: str, width: int, dimension: int, points: int, classes: int = 2) -> float:
-    found, _ = expanded(fg.Network.parse(text, classes=classes), fg.Inputs(dimension=dimension), width, 0.0)
+    found, _ = expanded(fg.predict(text, classes=classes), fg.Inputs(dimension=dimension), width, 0.0)
     assert found is not None
     even = (1 - 1 / classes) / classes
     return math.sqrt(even / points + (1 - 1 / points) * found.excess / classes)
@@ -48,7 +49,7 @@ def test_golden_without_norm() -> None:
     e, v = state(text, 100, 300)
     assert abs(e - 0.49704621) < 1e-8
     assert abs(v - 0.00843893) < 1e-8
-    found, _ = expanded(fg.Network.parse(text), fg.Inputs(dimension=300), 100, 0.0)
+    found, _ = expanded(fg.predict(text), fg.Inputs(dimension=300), 100, 0.0)
     assert found is not None
     assert abs((found.differ * (1 - e)) ** 2 - 0.00067387) < 1e-8
     assert abs(std(NONE.format(5), 30, 300, 600) - 0.3722) < 6e-5
@@ -64,11 +65,11 @@ BN_AFTER = "{} x [dense(weight_var=2) > relu > batchnorm] > dense(weight_var=2)"
 def test_golden_batchnorm_after(depth: int, dimension: int, e: float, spread: float) -> None:
     """theory.md (44), N100 n1000; it is 12 % off at depth 5, so its next order must not be small there."""
     net = fg.Network.parse(BN_AFTER.format(depth))
-    found, why = expanded(net, fg.Inputs(dimension=dimension), 100, 0.0, 1000)
+    found, why = expanded(fg.predict(net, points=1000), fg.Inputs(dimension=dimension), 100, 0.0)
     assert found is not None, why
     assert abs(found.size.overlap - e) < 1e-8
     assert abs(math.sqrt(0.25 / 1000 + (1 - 1 / 1000) * found.excess / 2) - spread) < 1e-8
-    five, _ = expanded(fg.Network.parse(BN_AFTER.format(5)), fg.Inputs(dimension=1000), 100, 0.0, 1000)
+    five, _ = expanded(fg.predict(BN_AFTER.format(5), points=1000), fg.Inputs(dimension=1000), 100, 0.0)
     assert five is not None
     assert five.size.next_order > 0.0024
 

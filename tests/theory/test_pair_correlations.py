@@ -117,7 +117,7 @@ def test_pairs_by_expansion_and_by_chain() -> None:
     from firstguess.theory.finite.monte_carlo import sample_points
 
     net = fg.Network.parse("4 x [dense(weight_var=2) > relu > layernorm] > dense", classes=10)
-    found, why = expanded(net, fg.Inputs(dimension=500), 300, 0.0)
+    found, why = expanded(fg.predict(net), fg.Inputs(dimension=500), 300, 0.0)
     assert found is not None, why
     assert found.pairs is not None
     few = sample_points(net, fg.Inputs(dimension=500), 300, networks=1500).pairs

@@ -151,7 +151,7 @@ class BatchNorm(PointNorm):
         return t, inverse, points.after(self, q, np.zeros(n), gaussian=points.gaussian, what=what)
 
     def sampled_units(self, points: Points, known: bool) -> UnitMap:
-        own = norms.over_batches(self._rows(points), leave_one_out=self._leaves_one_out)
+        own = norms.over_batches(self._rows(points), leave_one_out=self.estimator == "leave_one_out")
 
         def settle(found: Array, known: Array) -> None:
             """A unit's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
@@ -172,12 +172,8 @@ class BatchNorm(PointNorm):
     def point_sample(self, sample: PointSample) -> PointSample:
         """Normalize over the points, which then are a whole batch, or several."""
         self._check_last(self.batch or sample.points, sample.points)
-        normed = norms.over_batches(self.batch, leave_one_out=self._leaves_one_out)
+        normed = norms.over_batches(self.batch, leave_one_out=self.estimator == "leave_one_out")
         return sample.with_values(by_unit(sample.values, normed))
-
-    @property
-    def _leaves_one_out(self) -> bool:
-        return self.estimator == "leave_one_out"
 
     def control_variates(self, points: Points, k: Array, t: Array | None) -> ControlVariates:
         """One scale for all units, the root mean square one of every point's batch."""

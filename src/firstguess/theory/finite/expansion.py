@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from firstguess.base.gaussian import Array, gauss_hermite
 from firstguess.base.record import changed
 from firstguess.network.finite_signal import FiniteSignal, Overlaps
 from firstguess.network.inputs import Inputs
-from firstguess.network.layer import LayerReading, Symmetry, text
+from firstguess.network.layer import LayerReading, Symmetry
 from firstguess.network.network import Network
 from firstguess.network.walk import finite_steps
 from firstguess.theory.finite.monte_carlo import sample_points, whole_batch
@@ -68,7 +68,7 @@ def predict_finite(
     started = time.perf_counter()
     network = infinite.network
     limit = Guesses(max(infinite.layers[-1].gamma, 0.0), network.classes).std()
-    found, why = expanded(network, inputs, width, limit, infinite.guesses.points, infinite.layers)
+    found, why = expanded(infinite, inputs, width, limit)
     # a batch that is centred guesses more evenly than counting by chance: only counts show that
     counts_show = found is not None and found.excess < 0.0 and width is not None and width <= _COUNTED
     if found is None or counts_show or found.size.next_order > max(_ENOUGH * found.size.std, _LEAST):
@@ -143,18 +143,11 @@ def _sampled(
     return _Found(few.layers, few.excess, few.differ, size, few.pairs, few.counted, few.points)
 
 
-def expanded(
-    network: Network,
-    inputs: Inputs,
-    width: int | None,
-    limit: float,
-    points: int | None = None,
-    wide: Sequence[LayerReading] | None = None,
-) -> tuple[_Found | None, str]:
-    """The expansion, or why there is none; `wide` are the readings of infinite width, where they are at hand."""
-    signal = inputs.signal()
-    zero = signal.correlation == 0.0 and all(x.correlation == 0.0 for x in wide or () if x.weights)
-    even = _is_even(network, inputs) if wide is None else zero  # in the wide limit, at every layer of weights
+def expanded(infinite: Prediction, inputs: Inputs, width: int | None, limit: float) -> tuple[_Found | None, str]:
+    """The expansion, or why there is none; `limit` is the standard deviation of a share at infinite size."""
+    network, points, signal = infinite.network, infinite.guesses.points, inputs.signal()
+    # in the wide limit, at every layer of weights
+    even = signal.correlation == 0.0 and all(x.correlation == 0.0 for x in infinite.layers if x.weights)
     start = FiniteSignal(
         signal,
         math.inf if inputs.dimension is None else float(inputs.dimension),
@@ -168,10 +161,8 @@ def expanded(
         states = finite_steps(network.layers, start)
     except FirstguessError as error:
         return None, f"by a chain of networks, as no expansion in 1/width is known here: {missing(error)}"
-    if wide is None:
-        wide = [LayerReading(text(layer), layer.weighted, 0.0, 0.0, 0.0, 0.0, None) for layer in network.layers]
     layers: list[LayerReading] = []  # texts and gradients of the wide limit, with the numbers of finite size
-    for reading, state in zip(wide, states, strict=True):
+    for reading, state in zip(infinite.layers, states, strict=True):
         gamma, c, one_minus_c, log_q = state.signal.numbers()
         layers.append(changed(reading, gamma=gamma, correlation=c, one_minus_c=one_minus_c, log_q=log_q))
     state, classes = states[-1], network.classes
@@ -199,18 +190,6 @@ def _pairs(state: FiniteSignal) -> PairMoments | None:
     e, v, *_, triangle, common = state.overlaps
     spread = v - 2.0 * common
     return PairMoments(e, spread / (1.0 - e) ** 2, triangle / spread**2, common) if spread > 0.0 else None
-
-
-def _is_even(network: Network, inputs: Inputs) -> bool:
-    """Whether all overlaps are 0 in the wide limit, at every layer of weights."""
-    signal = inputs.signal()
-    if signal.correlation != 0.0:
-        return False
-    for layer in network.layers:
-        signal = layer.moments(signal)
-        if layer.weighted and signal.correlation != 0.0:
-            return False
-    return True
 
 
 def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
