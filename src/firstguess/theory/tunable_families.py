@@ -90,7 +90,10 @@ def shifted(phi: Activation, a: float, growth: float) -> Shifted | None:
         if of.curved > 1e-9 * of.slope or of.slope < growth * of.square * (1.0 - 1e-12):
             return None
     else:
-        b = _stable_shift(phi, a, growth)
+        branch, b = _branch(phi, growth), None
+        if branch and branch[0][0] <= a <= branch[-1][0]:  # as far as it goes
+            near = float(np.interp(math.log(a), [math.log(x) for x, _ in branch], [b for _, b in branch]))
+            b = _nearest(phi, a, growth, near)
     if b is None:
         return None
     of = averages(phi, a, b)
@@ -128,15 +131,6 @@ def _branch(phi: Activation, growth: float) -> tuple[tuple[float, float], ...]:
             continue
         found.append((float(a), b))
     return tuple(found)
-
-
-def _stable_shift(phi: Activation, a: float, growth: float) -> float | None:
-    """The b of the branch at this a; None: it does not go so far."""
-    branch = _branch(phi, growth)
-    if not branch or not branch[0][0] <= a <= branch[-1][0]:
-        return None
-    near = float(np.interp(math.log(a), [math.log(x) for x, _ in branch], [b for _, b in branch]))
-    return _nearest(phi, a, growth, near)
 
 
 @lru_cache(maxsize=2_000)

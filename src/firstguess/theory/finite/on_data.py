@@ -150,19 +150,17 @@ class Shifts:
 def shifts(network: Network, width: int) -> Shifts:
     """The functions of a network; NotCovered where an overlap depends on more than an overlap."""
     angles = 0.5 * math.pi * chebyshev.chebpts1(_PLACES)
-    rows = np.array([_pair(network, width, math.sin(float(angle))) for angle in angles])
+    found: list[tuple[float, float, float]] = []
+    for c in map(math.sin, angles.tolist()):  # a pair of points of this overlap: theory.md (45), from v = 0 on
+        start = Signal(0.0, c, 1.0 - c, distribution=Gaussian())
+        state = FiniteSignal(start, math.inf, float(width), False, 1.0, Overlaps(c))  # 1: sizes of data differ
+        limit = signal_after(network.layers, start).correlation
+        last = finite_steps(network.layers, state)[-1].overlaps
+        found.append((limit, last.e - limit, last.v))
+    rows = np.array(found)
     ends = 0.5 * math.pi  # a point and itself: exact, and never different
     wide, moved, variance = (np.append(rows[:, i], end) for i, end in enumerate((1.0, 0.0, 0.0)))
     return Shifts(np.append(angles, ends), wide, moved, variance)
-
-
-def _pair(network: Network, width: int, c: float) -> tuple[float, float, float]:
-    """One pair of points of overlap c: theory.md (45), from v = 0 on."""
-    start = Signal(0.0, c, 1.0 - c, distribution=Gaussian())
-    state = FiniteSignal(start, math.inf, float(width), False, 1.0, Overlaps(c))  # 1: sizes of data differ
-    wide = signal_after(network.layers, start)
-    last = finite_steps(network.layers, state)[-1]
-    return wide.correlation, last.overlaps.e - wide.correlation, last.overlaps.v
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Prototype inputs with the data's own overlaps go through the kernel's fold: what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,40 +198,30 @@ def scalar_tangent(
     1784 318.30989 892.0000
     """
     given = inputs or Inputs()
-    total, center = given.mean_square + given.variance, given.mean_square
-
-    with float_range():
-        k, t = _prototypes(network.layers, total, center, given.mean, dimension, width)
-    slopes = [(t[0, i] - t[0, i + 1]) / (2.0 * _STEPS[i - 1] * total) for i in (2, 4)]
-    signal = (4.0 * slopes[0] - slopes[1]) / 3.0
-    q, q_ab, own, off = (float(v) for v in (k[0, 0], k[0, 1], t[0, 0], t[0, 1]))
-    return Tangent(q, q_ab, own, off, float(signal), dimension)
-
-
-def _prototypes(
-    layers: Sequence[Layer], total: float, overlap: float, mean: float, dimension: int, width: int
-) -> tuple[Array, Array]:
-    """Covariance and tangent of the prototypes after all layers; only their first row is meant."""
-    n = 1 + len(_STEPS)
+    total, n = given.mean_square + given.variance, 1 + len(_STEPS)
     budget = Budget(n, True)
-    points = Points(np.full(n, total), np.full(n, mean), False, Shape(dimension), width)
-    k = np.full((n, n), overlap)
+    points = Points(np.full(n, total), np.full(n, given.mean), False, Shape(dimension), width)
+    k = np.full((n, n), given.mean_square)
     k[0, 1:] += _STEPS * total
     k[1:, 0] = k[0, 1:]
     np.fill_diagonal(k, total)
     pending = Pending(Stored(k, np.zeros((n, n)), points), points)
-    for index, layer in enumerate(layers, start=1):
-        if Mix.POINTS in layer.mixes:
-            pending = _over_data(layer, pending, budget, index)
-        elif any(Mix.POINTS in inner.mixes for path in layer.paths for inner in every(path)):
-            expected = "norms over the data outside of residual blocks, for the closed form of training"
-            hint = "the kernel reading: fg.predict_training(net, data=(x, y))"
-            raise NotCovered(expected, got=text(layer), where=f"layer {index}", hint=hint)
-        else:
-            pending = propagate([layer], pending, budget)
-    k, t = all_pairs(pending, budget)
-    assert t is not None
-    return k, t
+    with float_range():
+        for index, layer in enumerate(network.layers, start=1):
+            if Mix.POINTS in layer.mixes:
+                pending = _over_data(layer, pending, budget, index)
+            elif any(Mix.POINTS in inner.mixes for path in layer.paths for inner in every(path)):
+                expected = "norms over the data outside of residual blocks, for the closed form of training"
+                hint = "the kernel reading: fg.predict_training(net, data=(x, y))"
+                raise NotCovered(expected, got=text(layer), where=f"layer {index}", hint=hint)
+            else:
+                pending = propagate([layer], pending, budget)
+        k, t = all_pairs(pending, budget)
+    assert t is not None  # of both only the first row is meant
+    slopes = [(t[0, i] - t[0, i + 1]) / (2.0 * _STEPS[i - 1] * total) for i in (2, 4)]
+    signal = (4.0 * slopes[0] - slopes[1]) / 3.0
+    q, q_ab, own, off = (float(v) for v in (k[0, 0], k[0, 1], t[0, 0], t[0, 1]))
+    return Tangent(q, q_ab, own, off, float(signal), dimension)
 
 
 def _over_data(layer: Layer, pending: Pending, budget: Budget, index: int) -> Pending:

@@ -123,7 +123,22 @@ def prepare(
     network = as_network(network, classes, where="predict_training")
     train, held = labelled(data, "data"), None if test is None else labelled(test, "test")
     network = with_classes(network, classes, train, held)
-    options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
+    optimizer = checks.choice(optimizer, get_args(Optimizer), "predict_training(optimizer)", "optimizer")
+    loss = checks.choice(loss, get_args(Loss), "predict_training(loss)", "loss")
+    size = batch_size(batch, optimizer, len(train[1]), "predict_training")
+    check_decay(weight_decay)
+    if weight_decay and optimizer == "adam":
+        raise NotCovered(
+            "weight decay with 'gd' or 'sgd' (Adam divides it by a weight's own gradient: no layer shrinks as one)",
+            got="'adam'",
+            where="weight_decay",
+            hint="optimizer='sgd', or weight_decay=0",
+        )
+    if weight_decay:
+        _scale_free(network)
+    looks = looks_of(steps, "predict_training")
+    paces = rates(lr, int(looks[-1]), "predict_training(lr)")
+    options = Options(paces, looks, optimizer, size, loss, float(weight_decay))
     level = level_of(level, network.classes, train[1])
     mixing = next((layer for layer in every(network.layers) if Mix.POINTS in layer.mixes), None)
     if held is not None and mixing is not None:
@@ -168,26 +183,6 @@ def with_classes(network: Network, classes: int | None, train: Any, held: Any) -
     if most > network.classes:
         raise InvalidInput(f"labels 0…{network.classes - 1}", got=most - 1, where="data", hint=f"classes={most}")
     return network
-
-
-def _options(
-    lr: Any, steps: Any, optimizer: Any, batch: Any, loss: Any, decay: Any, n: int, network: Network
-) -> Options:
-    optimizer = checks.choice(optimizer, get_args(Optimizer), "predict_training(optimizer)", "optimizer")
-    loss = checks.choice(loss, get_args(Loss), "predict_training(loss)", "loss")
-    size = batch_size(batch, optimizer, n, "predict_training")
-    check_decay(decay)
-    if decay and optimizer == "adam":
-        raise NotCovered(
-            "weight decay with 'gd' or 'sgd' (Adam divides it by a weight's own gradient: no layer shrinks as one)",
-            got="'adam'",
-            where="weight_decay",
-            hint="optimizer='sgd', or weight_decay=0",
-        )
-    if decay:
-        _scale_free(network)
-    looks = looks_of(steps, "predict_training")
-    return Options(rates(lr, int(looks[-1]), "predict_training(lr)"), looks, optimizer, size, loss, float(decay))
 
 
 def batch_size(batch: Any, optimizer: Any, n: int, where: str) -> int | None:
