@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import special
@@ -24,9 +24,6 @@ from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Va
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Activated, Distribution, Signal, Unknown, exp
 from firstguess.network.tensors import Draw, Local, Place, SourceWriter, variance_of_others
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class UnitNorm(Layer):
@@ -215,7 +212,7 @@ class UnitNorm(Layer):
             self._refuse("PyTorch source")
         return f"nn.{self.torch_name}({at.size}{f', eps={self.eps}' if self.eps else ''})"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         if not self.torch_name:
             self._refuse("a torch module")
         made = getattr(ops.nn, self.torch_name)
@@ -362,7 +359,7 @@ def length_of(part: Values, size: int | None) -> int:
     return part.shape[1] if size is None else min(size, part.shape[1])
 
 
-def batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
+def batches(x: ops.Tensor, dim: int, size: int) -> Iterator[ops.Tensor]:
     """Views of x in which the points are (batches, points of a batch): all whole batches, then a last shorter one."""
     whole = x.shape[dim] // size * size
     if whole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -22,9 +22,6 @@ from firstguess.network.ops import ops
 from firstguess.network.points import Op, Points, UnitMap, Values, same_map
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.tensors import Draw, Local, Place, Scratch
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class UnitPool(Layer):
@@ -78,10 +75,10 @@ class UnitPool(Layer):
         """A pool over K consecutive units; on images over k×k positions, K = k²."""
         pool = ops.F.max_pool2d if self.reduce == "max" else ops.F.avg_pool2d
 
-        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+        def of_images(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             return pool(x.flatten(0, 1), self.side, self.stride, self.padding).unflatten(0, x.shape[:2])
 
-        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+        def of_vectors(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             nodes = x.view(x.shape[0], -1, self.size, x.shape[2])
             if self.reduce == "max":
                 return ops.torch.amax(nodes, 2, out=scratch(nodes[:, :, 0]))
@@ -89,7 +86,7 @@ class UnitPool(Layer):
 
         return Local(of_images if place.before.images else of_vectors)
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         flat, images = (
             (ops.nn.MaxPool1d, ops.nn.MaxPool2d) if self.reduce == "max" else (ops.nn.AvgPool1d, ops.nn.AvgPool2d)
         )

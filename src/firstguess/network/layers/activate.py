@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,10 +36,6 @@ from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, Values
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal, Unknown
 from firstguess.network.tensors import FUNCTION, Draw, Local, OverData, Place, Scratch, SourceWriter
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
 
 _TABLE = 15.0  # times as long as a relu where a kernel has no closed form (tanh)
 
@@ -219,7 +215,7 @@ class Activate(Layer):
         constant = self._constant(place)
         run = spelled.elementwise(self.phi, constant or 0.0)
 
-        def apply(x: Tensor, scratch: Scratch) -> Tensor:
+        def apply(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             return run(x)
 
         if constant is not None:
@@ -245,7 +241,7 @@ class Activate(Layer):
         words += [f"{key}={value!r}" for key, value in names.fixed if key != "inplace"]
         return f"nn.{names.module}({', '.join(words)})"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         module, constant = spelled.module_of(self.phi), self._constant(place)
         if constant is None:
             return ops.nn.Sequential(module, ops.MeanFree())
@@ -372,11 +368,11 @@ class Gated(Layer):
     def tensors(self, place: Place) -> Local:
         run, axis = spelled.elementwise(self.phi, 0.0), 2 if place.before.images else 1
 
-        def apply(x: Tensor, scratch: Scratch) -> Tensor:
+        def apply(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             gate, up = x.chunk(2, dim=axis)
             return run(gate.contiguous()).mul_(up)
 
         return Local(apply)
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         return ops.Gate(spelled.module_of(self.phi), 1 if place.before.images else -1)

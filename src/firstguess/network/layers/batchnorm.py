@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -44,10 +44,6 @@ from firstguess.network.points import (
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch, SourceWriter, variance_of_others
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
 
 _MANY = 2000.0  # directions from which on fluctuations of a unit's scale are below 1e-3 of the covariance
 
@@ -234,12 +230,12 @@ class BatchNorm(PointNorm):
             return OverData(_terms_of_channels if images else _terms, lambda x, terms: x.sub_(terms[0]).mul_(terms[1]))
         self._check_last(size, points)
 
-        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+        def of_images(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             for part in norms.batches(x, 0, size):
                 ops.standardize(part, (1, 4, 5), scratch)
             return x
 
-        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+        def of_vectors(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             for part in norms.batches(x, 2, size):
                 if usual:
                     ops.standardize(part, (3,), scratch)
@@ -262,7 +258,7 @@ class BatchNorm(PointNorm):
             self._refuse("PyTorch source, with batch=")
         return f"nn.BatchNorm1d({at.size})"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         """It uses the batch that it is given, or consecutive batches where their size is said."""
         if self.estimator == "leave_one_out":
             return ops.LeaveOneOutNorm(self.batch or 0)
@@ -284,7 +280,7 @@ class BatchNorm(PointNorm):
         return ReadResult((cls(),), axes=needed, notes=(note,), affine=True)
 
 
-def _leave_one_out(part: Tensor) -> None:
+def _leave_one_out(part: ops.Tensor) -> None:
     """(u − mean')/sd' over the other B − 1 points: theory.md (5)."""
     b = part.shape[3]
     mean = part.sum(3, keepdim=True).div_(b)
@@ -293,7 +289,7 @@ def _leave_one_out(part: Tensor) -> None:
     part.mul_(ops.inverse_sd(variance, mean.expand_as(part))).mul_(b / (b - 1))
 
 
-def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
+def _terms_of_channels(x: ops.Tensor, mean: ops.Tensor, variance: ops.Tensor) -> tuple[ops.Tensor, ...]:
     """Images are normalized by channel, as in every framework: a unit's statistics are pooled over positions."""
     means, variances = (m.view(*x.shape[1:3], -1) for m in (mean, variance))
     common = means.mean(2)
@@ -301,7 +297,7 @@ def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tenso
     return tuple(term[None, ..., None] for term in _terms(x, common, spread))
 
 
-def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
+def _terms(x: ops.Tensor, mean: ops.Tensor, variance: ops.Tensor) -> tuple[ops.Tensor, ...]:
     """What is subtracted and multiplied by, (inits, units, 1), from unit statistics (inits, units)."""
     scale = (variance + ops.RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
     return mean.to(x.dtype).unsqueeze(2), scale.to(x.dtype).unsqueeze(2)
@@ -401,14 +397,14 @@ class BatchCenter(PointNorm):
             self._check_last(points)
         dim = 0 if images else 2
 
-        def by_batches(x: Tensor, scratch: Scratch) -> Tensor:
+        def by_batches(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             for part in norms.batches(x, dim, size):
                 part.sub_(part.mean(dim + 1, keepdim=True))
             return x
 
         return Local(by_batches, batch=size)
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         """It uses the batch that it is given, or consecutive batches where their size is said."""
         return ops.BatchCentre() if self.batch is None else ops.InBatches(ops.BatchCentre(), self.batch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,10 +22,6 @@ from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map,
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Gaussian, Signal, random_sum
 from firstguess.network.tensors import Draw, Place, SourceWriter, Weights
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
 
 _VECTORS = (
     "inputs are taken to be vectors: with an example of them, a dense layer that acts on every position alike would be "
@@ -142,7 +138,7 @@ class Dense(WeightedSums):
         bias = f", bias_var={number(self.bias_var)}" if self.bias_var else ""
         return f"dense({entering}, {at.size}, weight_var={number(self.weight_var)}{bias})"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         return ops.linear(draw, self.tensors(place))
 
     def as_output(self) -> tuple[Dense, int | None]:
@@ -265,7 +261,7 @@ class Conv(WeightedSums):
         shape = (place.after.units, place.before.units, self.kernel, self.kernel)
         stride, padding = self.stride, self.padding
 
-        def product(x: Tensor, kernels: Tensor, bias: Tensor | None, shared: bool) -> Tensor:
+        def product(x: ops.Tensor, kernels: ops.Tensor, bias: ops.Tensor | None, shared: bool) -> ops.Tensor:
             every = None if bias is None else bias.flatten()
             images, groups = (x, 1) if shared else (x.flatten(1, 2), len(kernels))
             return ops.F.conv2d(images, kernels.flatten(0, 1), every, stride, padding, groups=groups)
@@ -275,7 +271,7 @@ class Conv(WeightedSums):
         drawn = self.weight_var, self.bias_var, self.init
         return Weights(shape, fan_in, *drawn, product=product, room=10.0, trained=not self.frozen)
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         return ops.convolution(draw, self.tensors(place), self.stride, self.padding)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, 
 from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place, Scratch
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 @register
@@ -204,7 +201,7 @@ class GroupNorm(UnitNorm):
     def assumptions(self) -> Iterable[str]:
         yield "groupnorm: groups are wide" if self.each is None else f"groupnorm: groups of {self.each}, many of them"
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         channels = place.before.sizes[0]
         return ops.nn.GroupNorm(self.groups_of(place.before), channels, eps=ops.EPS, affine=False)
 
@@ -322,13 +319,13 @@ class InstanceNorm(Layer):
         return Need(*effective(k, points.grid.places), of="instancenorm", over="positions")
 
     def tensors(self, place: Place) -> Local:
-        def over_positions(x: Tensor, scratch: Scratch) -> Tensor:
+        def over_positions(x: ops.Tensor, scratch: Scratch) -> ops.Tensor:
             ops.standardize(x, (3, 4), scratch)
             return x
 
         return Local(over_positions)
 
-    def module(self, place: Place, draw: Draw) -> nn.Module:
+    def module(self, place: Place, draw: Draw) -> ops.nn.Module:
         return ops.nn.InstanceNorm2d(place.before.sizes[0], eps=ops.EPS)
 
     modules = ("InstanceNorm2d",)
