@@ -18,7 +18,7 @@ from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.activations.record import Activation, sine_minus
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, keeps_shape, nothing_assumed
+from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, keeps_shape, nothing_assumed
 from firstguess.network.ops import ops
 from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Values, same_map, take_level, unchanged
 from firstguess.network.shapes import Shape
@@ -231,6 +231,17 @@ class UnitNorm(Layer):
 
 
 # Statistics over the data, or over batches of consecutive rows: what such norms share (theory.md (11)).
+
+
+class PointNorm(Layer):
+    """A layer that takes off the mean over points, of a batch or of the whole data set: what its kinds state alike."""
+
+    weighted = False
+    mixes = Mix.POINTS
+    symmetry = Symmetry.REMOVES_MEAN
+    breaks_gaussianity = False
+    least = (("batch", 2),)
+
 
 _EPS = 1e-12  # of the squared mean: what is left of a unit that is the same on all points is rounding
 

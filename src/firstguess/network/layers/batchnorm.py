@@ -15,18 +15,7 @@ from firstguess.base.gaussian import Array, effective_directions, self_normalize
 from firstguess.network import norms
 from firstguess.network.finite_sample import PointSample, by_unit
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import (
-    FLAT,
-    IMAGE,
-    Fold,
-    Layer,
-    Mix,
-    ReadContext,
-    ReadResult,
-    Symmetry,
-    keeps_shape,
-    register,
-)
+from firstguess.network.layer import FLAT, IMAGE, Fold, Layer, ReadContext, ReadResult, keeps_shape, register
 from firstguess.network.ops import ops
 from firstguess.network.points import (
     AllPairsMap,
@@ -48,18 +37,8 @@ from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch, So
 _MANY = 2000.0  # directions from which on fluctuations of a unit's scale are below 1e-3 of the covariance
 
 
-class PointNorm(Layer):
-    """A layer that takes off the mean over points, of a batch or of the whole data set: what its kinds state alike."""
-
-    weighted = False
-    mixes = Mix.POINTS
-    symmetry = Symmetry.REMOVES_MEAN
-    breaks_gaussianity = False
-    least = (("batch", 2),)
-
-
 @register
-class BatchNorm(PointNorm):
+class BatchNorm(norms.PointNorm):
     """Subtract a unit's mean over the data, divide by its standard deviation: (0, 0, 1), whatever came in.
 
     `batch` is the batch size B; None is the whole data set. With `estimator="usual"` the sample is inside its own
@@ -304,7 +283,7 @@ def _terms(x: ops.Tensor, mean: ops.Tensor, variance: ops.Tensor) -> tuple[ops.T
 
 
 @register
-class BatchCenter(PointNorm):
+class BatchCenter(norms.PointNorm):
     """x − (its mean over the data), unit by unit; on images at every position by itself (IGB App. G.3).
 
     `batch` is the batch size B, None the whole data set. The map is linear, so the kernel and the tangent kernel are

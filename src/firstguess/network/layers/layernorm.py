@@ -14,17 +14,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import (
-    IMAGE,
-    Fold,
-    Layer,
-    Mix,
-    ReadContext,
-    ReadResult,
-    Symmetry,
-    nothing_assumed,
-    register,
-)
+from firstguess.network.layer import IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.layers.affine import Scale
 from firstguess.network.norms import GroupNormed, UnitNorm, centred, effective, gradient_of, normalized, over_batches
 from firstguess.network.ops import ops
@@ -258,7 +248,8 @@ class InstanceNorm(Layer):
     def gradient(self, signal: Signal) -> float | None:
         return None
 
-    assumptions = nothing_assumed
+    def assumptions(self) -> Iterable[str]:
+        return ()
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K ← H K_ab H/(σ_a σ_b), σ_a² an image's mean variance over positions: theory.md (11) image by image.
