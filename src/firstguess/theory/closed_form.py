@@ -24,7 +24,6 @@ from firstguess.network.signal import SAMPLED, Gaussian, Pairs, Signal
 from firstguess.network.walk import all_zero, every, needs_tokens, no_output, sequence
 from firstguess.theory.kernel.propagation import Folding, propagate
 from firstguess.theory.kernel.tiles import Budget, Pending, Stored, all_pairs, segment
-from firstguess.theory.language import predict_language
 from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.tokens import prototype_kernel
@@ -118,6 +117,8 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, grad
     started = time.perf_counter()
     last = network.layers[-1]
     if last.each_token:
+        from firstguess.theory.language import predict_language
+
         return predict_language(network, tokens, {"tokens": described(tokens)}, points=points)
     if not last.draws:
         raise no_output(network.layers)

@@ -22,7 +22,6 @@ from firstguess.theory import closed_form
 from firstguess.theory.finite.expansion import check_width, predict_finite
 from firstguess.theory.finite.on_data import at_width, output_reading
 from firstguess.theory.kernel.propagation import image_kernel, kernel
-from firstguess.theory.language import predict_language
 from firstguess.theory.prediction import Prediction, provenance
 from firstguess.theory.shares.argmax_sampling import draw_guesses
 from firstguess.theory.shares.empirical import EmpiricalGuesses
@@ -78,6 +77,8 @@ def predict(
     if data is None:
         network = as_network(network, classes)
         if isinstance(inputs, Tokens) and network.layers[-1].each_token:
+            from firstguess.theory.language import predict_language  # a cold prediction loads no language models
+
             return predict_language(network, inputs, {"tokens": closed_form.described(inputs)}, points=points, **heads)
         found = closed_form.predict(network, inputs=inputs, points=points)
         if isinstance(inputs, Tokens):
@@ -98,6 +99,8 @@ def predict(
     if not last.weighted:
         raise no_output(network.layers)
     if last.each_token and not tangent:
+        from firstguess.theory.language import predict_language
+
         return predict_language(network, x, {"data": name, "data_hash": digest}, **heads)
     if width is not None and not tangent and (needs_tokens(network.layers) or needs_images(network.layers)):
         raise _no_width("one of tokens" if needs_tokens(network.layers) else "one with convolutions")

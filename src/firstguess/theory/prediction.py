@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,8 +28,10 @@ from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.mixture import MixedGuesses
 from firstguess.theory.shares.token_counts import KAPPA
-from firstguess.theory.training.absorption import Tangent, absorption_of, scalar_tangent
-from firstguess.theory.training.curves import Absorption
+
+if TYPE_CHECKING:
+    from firstguess.theory.training.absorption import Tangent
+    from firstguess.theory.training.curves import Absorption
 
 # The words for how uneven guesses are: even, leaning, biased, deeply biased; by γ, or by the guesses themselves.
 
@@ -331,6 +333,8 @@ class Prediction(StoredRecord, Shown):
         >>> round(p.absorption(lr=1e-4, dimension=784).median)
         29
         """
+        from firstguess.theory.training.absorption import absorption_of  # a cold prediction loads no training
+
         classes = self.network.classes
         if level is None:
             level = 1.0 / classes + 0.2 * (1.0 - 1.0 / classes)
@@ -348,6 +352,8 @@ class Prediction(StoredRecord, Shown):
         return tangent.bias_mode() / tangent.signal_mode()
 
     def _tangent(self, dimension: int, width: int) -> Tangent:
+        from firstguess.theory.training.absorption import scalar_tangent
+
         if self.reading != "closed form":
             hint = "fg.predict_training(net, data=(x, y))"
             raise NotCovered("the closed form, for i.i.d. inputs", got="the kernel reading", hint=hint)
