@@ -149,11 +149,6 @@ class Heads:
         return np.arange(1.0, self.tokens + 1.0) if self.causal else np.full(self.tokens, float(self.tokens))
 
     @property
-    def shortest(self) -> float:
-        """How many tokens those that attend to most have, in the sequence where they are fewest."""
-        return float(self.windows.max(axis=-1).min())
-
-    @property
     def barred(self) -> Flags | None:
         """What is not attended to; None: nothing."""
         return ~self.allowed if self.causal or not self.plain else None

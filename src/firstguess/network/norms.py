@@ -114,7 +114,8 @@ class UnitNorm(Layer):
             if tile.t is not None:
                 tile.t *= tile.outer(inverse)
 
-        level = None if self.centre or points.level is None else points.level * points.outer_factors(inverse)
+        each = inverse.reshape(points.count, points.grid.places)
+        level = None if self.centre or points.level is None else points.level * (each[:, None] * each)
         q = square if not self.divide else square / (square + eps) if eps else np.ones_like(square)
         left = np.zeros_like(square) if self.centre else mean * inverse
         what = f"{self._named} of {points.what}"

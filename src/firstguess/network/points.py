@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -62,11 +62,6 @@ class Points:
         return self.q.size // self.grid.places
 
     @property
-    def common(self) -> bool:
-        """Whether all have the same mean square, to rounding."""
-        return bool(np.ptp(self.q) <= 1e-12 * self.q.max())
-
-    @property
     def centred(self) -> bool:
         """Whether all means are 0: exactly, since that decides whether units may be sampled."""
         return not self.mean.any() and self.level is None
@@ -90,11 +85,6 @@ class Points:
         here = self.real.reshape(self.count, -1).sum(axis=0)
         return max(int((here * (here - 1)).sum()), 1)
 
-    def outer_factors(self, factor: Array) -> Array:
-        """f_as f_bs for all pairs of points, (n, n, positions), of a factor for every position of every point."""
-        each = factor.reshape(self.count, self.grid.places)
-        return each[:, None, :] * each[None, :, :]
-
     def after(
         self,
         layer: Shaped,
@@ -113,10 +103,6 @@ class Points:
         if self.real is not None and q.size == self.real.size:
             real = self.real
         return Points(q, mean, gaussian, shape, self.default_width, before, phi, what, level, real)
-
-    def forgetting(self, why: str) -> Points:
-        """The same where the covariance before the last activation is not at hand any more."""
-        return self if self.before is None else replace(self, before=None, phi=None, what=f"{self.what} {why}")
 
 
 class Tile:
@@ -344,10 +330,8 @@ class Need(NamedTuple):
     over: str = "the data"
 
 
-class Joint(NamedTuple):
-    """An exact formula for a layer and the one after it: the covariance after each, and the mean after the last."""
-
-    run: Callable[[Points, Array], tuple[float, Array, Array]]  # k -> mean of K[a≠b] after the first, k', mean'
+# An exact formula for a layer and the one after it: k -> the mean of K[a≠b] after the first, k' and mean' after both.
+Joint: TypeAlias = Callable[[Points, Array], tuple[float, Array, Array]]
 
 
 def same_map(op: Op) -> UnitMap:

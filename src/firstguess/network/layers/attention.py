@@ -177,7 +177,7 @@ class Attention(TwoWeights):
             return self.by
         if beta <= _UNIFORM:
             return "uniform"
-        few = min(1.0, heads.shortest / _MANY)
+        few = min(1.0, float(heads.windows.max(axis=-1).min()) / _MANY)  # of the sequence where tokens attend to fewest
         if beta <= few * _ANNEALED and formula:
             return "annealed"
         if beta <= few * _RENORMALIZED and formula:

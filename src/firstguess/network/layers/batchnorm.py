@@ -188,7 +188,7 @@ class BatchNorm(norms.PointNorm):
                 off = mean_of_pairs(self_normalized(k.copy()), replace(points, q=np.ones(len(k))))
             return off, *through_leaky(k, *slopes)
 
-        return Joint(run)
+        return run
 
     def gradient(self, signal: Signal) -> float | None:
         # The statistics' own gradients vanish as 1/B; for finite B the exact factor is not known in closed form.

@@ -103,7 +103,7 @@ class MaxPool(UnitPool):
             raise NotCovered("pools of nodes side by side", got=self.text(), hint=f"maxpool({self.size})")
         before, phi = self._points_source(points)
         scale_free = phi.degree == 1
-        if not (scale_free or before.common):
+        if not scale_free and np.ptp(before.q) > 1e-12 * before.q.max():
             expected = "points of one size before a max-pool, or a scale-free activation"
             hint = "a layernorm or rmsnorm before the activation, or the ensemble reading"
             raise NotCovered(expected, got=f"{phi} on points whose variances differ", hint=hint)

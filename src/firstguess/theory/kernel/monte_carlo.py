@@ -120,7 +120,7 @@ def _exactly(
     if t is not None:
         t = _follow(layers, points, k.copy(), t, budget).t
         remarks += (_NO_TANGENT.format(few.of),)
-    first, found, mean = joint.run(points, k)
+    first, found, mean = joint(points, k)
     q = found.diagonal().astype(np.float64)
     shape = shapes(layers, points.shape, points.default_width)[-1]
     after = Points(q, mean, False, shape, points.default_width, what=f"the output of {text(layers[1])}")

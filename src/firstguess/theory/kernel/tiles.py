@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,8 +141,9 @@ class Pending:
 
     def stored(self, k: Array, t: Array | None, points: Points, *, said: Iterable[str] = ()) -> Pending:
         """A run that begins with covariances at hand, and knows what this one found."""
-        kept = points.forgetting("before a block that mixes points")
-        return Pending(Stored(k, t, kept), kept, [], self.summaries, [*self.remarks, *said])
+        if points.before is not None:  # the covariance before the last activation is not at hand any more
+            points = replace(points, before=None, phi=None, what=f"{points.what} before a block that mixes points")
+        return Pending(Stored(k, t, points), points, [], self.summaries, [*self.remarks, *said])
 
 
 def all_pairs(pending: Pending, budget: Budget) -> tuple[Array, Array | None]:
