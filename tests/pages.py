@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+PAGES += sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "jobs").glob("*.md")])
 NOT_RUN = "*Not run by the tests: "  # how the line before a block that cannot run begins
 _FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 

@@ -50,7 +50,8 @@ WENT = {
     r"sure or not|brought by": "statistically clear or not; caused by",
 }  # fmt: skip
 PATTERN = re.compile("|".join(f"(?P<w{k}>\\b(?:{went})\\b)" for k, went in enumerate(WENT)), re.I)
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").glob("*.md"))]
+_DOCS = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "jobs").glob("*.md")]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(p.relative_to(ROOT).as_posix() for p in _DOCS)]
 SKIPPED = {"docs/claims.md", "docs/gallery.md"}  # written by programs, from records
 
 

@@ -271,13 +271,11 @@ def test_words_do_not_contradict_numbers(
     words = found.words
     assert not (found.early and found.late)
     gained = (accuracy - majority) / (1 - majority)
-    if "nothing to do" in words:
-        assert gained <= 0.25
-        assert ratio >= 3
-        assert optimizer != "adam"
+    assert "nothing to do" not in words  # which the answer says, or does not
     if "before much is learned" in words:
         assert gained <= 0.25
-    if "change the network first" in words:
+        assert ratio >= 3 or optimizer == "adam"
+    if "most is learned before that" in words:
         assert gained >= 0.5
         assert ratio < 3
     if found.high > 1.5 * found.low:

@@ -31,6 +31,9 @@ WRITES = {
     "repair.md": ("frontier.png",),
     "start.md": ("report.html",),
     "index.md": ("report.html",),
+    "own-activation.md": ("phases.html",),
+    "trainer.md": ("training.html",),
+    "lightning.md": ("training.html",),
 }
 
 

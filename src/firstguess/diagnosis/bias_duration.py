@@ -119,7 +119,7 @@ class PredictedDuration:
 
     @property
     def words(self) -> str:
-        """What to do about it, in a few sentences."""
+        """How long it lasts, in a few sentences: what to do is the answer's part."""
         if self.why:
             return self.why
         if not math.isfinite(self.steps):
@@ -140,10 +140,9 @@ class PredictedDuration:
         then = "accuracy is {} by then, {} at the start".format(*percents(self.accuracy[1], self.accuracy[0]))
         faster = f"the bias moves {rounded(self.ratio)} × faster than the labels' signal"
         if self.early:
-            do = ": nothing to do" if self.optimizer != "adam" else ""
-            text += f", before much is learned ({then}; {faster}){do}"
+            text += f", before much is learned ({then}; {faster})"
         elif self.late:
-            text += f", but most is learned before that ({then}): where classes matter, change the network first"
+            text += f", but most is learned before that ({then})"
         else:
             text += f" ({then}; {faster})"
         if self.steps > 3:  # nobody evaluates before

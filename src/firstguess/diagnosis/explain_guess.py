@@ -18,12 +18,14 @@ from torch import nn
 from firstguess.base import checks, record
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.record import Shown, StoredRecord
-from firstguess.base.text import columns, percent_apart
+from firstguess.base.text import capital, columns, percent, percent_apart
 from firstguess.data import Batch, collect, load
 from firstguess.data.streams import IsolatedRandomness
+from firstguess.diagnosis.answer import Answer
 from firstguess.diagnosis.faults import Fault, FaultName, Loss, Optimizer, Patient, check_loss, find_faults
 from firstguess.diagnosis.faults.base import is_notable
 from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, drawn, excesses, paired, time_a_point
+from firstguess.diagnosis.sentences import fixes, opening
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Engine, FindingKind, merged
 from firstguess.modules.call_model import centred, fed, fewer
@@ -89,6 +91,31 @@ class Explanation(StoredRecord, Shown):
         known = get_args(FaultName)
         return tuple(c for c in self.causes if c.name in known and not c.numbers.get("meant"))
 
+    @property
+    def answer(self) -> Answer:
+        """What to do. Where guesses are uneven without a fault, only a diagnosis knows whether that matters."""
+        if self.faults:
+            return Answer.FIX
+        if not self._notable:
+            return Answer.NOTHING
+        return Answer.CHANGE if self.causes and self.causes[0].name == "data not centred" else Answer.UNKNOWN
+
+    @property
+    def headline(self) -> str:
+        """The answer's one sentence."""
+        if self.faults:
+            return capital(f"{self.faults[0].message}.")
+        if not self._notable:
+            return capital(f"{self._without_cause}.")
+        inits = 0 if self.measurement is None else self.measurement.inits
+        drawn = "draws of the fresh part" if self.kinds[:1] == ("expected of the fresh part",) else "initializations"
+        alike = f", as in {percent(self.surprise)} of {inits} {drawn}" if inits else ""
+        return f"{percent(self.largest)} of guesses are for class {self.favoured}{alike}; no fault was seen."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, the answer first."""
+        return {"answer": str(self.answer), "headline": self.headline} | super().to_dict()
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """The inverse of `to_dict`."""
@@ -113,8 +140,23 @@ class Explanation(StoredRecord, Shown):
         return rows
 
     @property
+    def _notable(self) -> bool:
+        return is_notable(np.array(self.fractions), self.points)
+
+    @property
+    def _rows(self) -> list[tuple[str, str]]:
+        """What stands under the headline."""
+        if self.faults:
+            return fixes(self.faults)
+        if self.answer is Answer.CHANGE:
+            return [("Change", "standardize the data, or subtract their mean point, in training and afterwards")]
+        if self.kinds[:1] in (("expected from architecture",), ("expected of the fresh part",)):
+            return [("Missing", "how long that lasts in training, and what would change it: diagnose this model")]
+        return []
+
+    @property
     def _without_cause(self) -> str:
-        if not is_notable(np.array(self.fractions), self.points):
+        if not self._notable:
             return "nothing to explain: no class gets a large part of the guesses, and no fault was seen"
         if self.measurement is None:
             return "no cause found: whether other initializations guess like this is not known"
@@ -126,9 +168,10 @@ class Explanation(StoredRecord, Shown):
     def __str__(self) -> str:
         rows = self.summary()
         width = max(len(label) for label, _ in rows)
-        lines = [f"Explanation ({self.points} points, {len(self.fractions)} classes)"]
+        lines = [*opening(self.answer, self.headline, self._rows, columns()), ""]
+        lines.append(f"Explanation ({self.points} points, {len(self.fractions)} classes)")
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
-        if not self.causes:
+        if not self.causes and self._notable:
             lines.append(f"  {self._without_cause}")
         remarks = [f"{i}. {str(cause).removeprefix('! ')}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from firstguess.base.statistics import FloatArray, proportion
+from firstguess.base.text import short
 from firstguess.diagnosis.faults import Fault
 from firstguess.diagnosis.faults.base import excess, is_notable
 from firstguess.ensemble.measurement import Measurement
@@ -144,6 +145,8 @@ def _data(seen: Observed, _: list[Fault]) -> Fault | None:
 
 def _expected(seen: Observed, _: list[Fault]) -> Fault | None:
     p, low, high = seen.p
+    if any(not fault.numbers.get("meant") for fault in seen.faults):  # with a fault, nothing is as expected
+        return None
     if not seen.notable or seen.measurement is None or not p >= _OFTEN:
         return None
     m = seen.measurement
@@ -154,8 +157,9 @@ def _expected(seen: Observed, _: list[Fault]) -> Fault | None:
         message = f"{p:.0%} of {m.inits} draws of the fresh part do the same or more on these data, with the trained "
         message += f"weights as they are: γ = {gamma:.3g} at the output"
         return Fault("expected of the fresh part", message, numbers=numbers)
-    message = f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.verdict}, γ = {gamma:.3g} "
-    message += f"at the output{f'; γ is above 1 from layer {over} on' if over else ''}"
+    message = f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.verdict}, by the γ of "
+    message += f"{short(m.guess_gamma)} that their guesses imply; {gamma:.3g} at the output"
+    message += f", and above 1 from layer {over} on" if over else ""
     if any(finding.kind == FindingKind.OTHER_VALUES for finding in m.findings):
         message += "; but its own weights are not what its initializers give (trained?), so this need not be why"
     numbers |= {"verdict": m.verdict, "first_layer_above_1": over}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +27,7 @@ from firstguess.ensemble.member_statistics import Finding, FindingKind, merged
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.causes import Cause
+    from firstguess.diagnosis.faults import Fault
     from firstguess.diagnosis.result import Advice, Diagnosis, Verdict
 
 _STARTS = {
@@ -149,7 +150,10 @@ def _no_cause(d: Diagnosis) -> str:
             return f"{what}: that {in_time(d.causes_need)}"
         late = any(f.kind == FindingKind.TIME_IS_UP for f in d.findings)
         return f"{what}{', because time was short' if late else ': the notes say why'}"
-    return f"none of the {len(tried)} layers that were tried has a statistically clear effect on its own"
+    alone = f"none of the {len(tried)} layers that were tried has a statistically clear effect on its own"
+    most = sorted((c for c in tried if c.added > 0 and len(c.steps) < 2), key=lambda c: -c.added)[:2]
+    rises = " and ".join(f"{c.words}, {c.before:z.2f} → {c.after:.2f}" for c in most)
+    return f"{alone}; correlation c rises most at {rises}" if most else alone
 
 
 _EXPECTED = {
@@ -238,7 +242,8 @@ def missing(d: Diagnosis) -> str:
     if why == INTERRUPTED:
         return "what was left out: run it once more, or with fewer seconds="
     if why == TIME_WAS_UP:
-        return f"time: seconds={max(10, math.ceil(2 * d.seconds))}"
+        needed = d.causes_need if math.isfinite(d.causes_need) else 0.0
+        return f"time: {in_time(max(10.0, 2 * d.seconds, needed)).partition(': ')[2]}"
     if " s more" in why:
         return f"time ({why}): seconds={2 * d.seconds:.0f}"
     if math.isinf(d.duration.steps):
@@ -337,7 +342,7 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
     """What stands under the headline: why, how sure, what to watch out for, what to type."""
     rows: list[tuple[str, str]] = []
     if faults := d.to_fix:
-        return [("Fix", faults[0].do), *(("Also", f"{fault.name}: {fault.message}") for fault in faults[1:3])]
+        return fixes(faults)
     if d.measurement is None:
         return rows
     biased = d.verdict.name in ("biased", "deeply biased")
@@ -370,6 +375,11 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
     return rows
 
 
+def fixes(faults: Sequence[Fault]) -> list[tuple[str, str]]:
+    """What to type for the first fault, and which others were seen."""
+    return [("Fix", faults[0].do), *(("Also", f"{fault.name}: {fault.message}") for fault in faults[1:3])]
+
+
 _ADVICE = 5  # changes that are shown: more are in the report
 
 
@@ -387,7 +397,7 @@ class _Page:
     def parts(self) -> Iterator[list[str]]:
         d = self._d
         fix = d.answer is Answer.FIX
-        yield self._answer()
+        yield opening(d.answer, d.headline, rows_of(d), self._columns)
         yield [""]
         yield [*self._wrapped(f"{d.name}: {_title(d.verdict)}", ""), *self._wrapped(start(d))]
         if d.verdict.preliminary:
@@ -412,14 +422,6 @@ class _Page:
             yield self._wrapped(f"What you could change: {tried} (in the report, or d.ranked)", "")
         remarks = [str(finding) for finding in remarkable(d)] + [f"note: {note}" for note in d.notes]
         yield [line for remark in remarks for line in self._wrapped(remark)]
-
-    def _answer(self) -> list[str]:
-        d, rows = self._d, rows_of(self._d)
-        lines = self._lines(d.headline, f"{d.answer.upper()}   ", "  ")
-        width = max((len(name) for name, _ in rows), default=0)
-        for name, text in rows:
-            lines += self._lines(text, f"  {name:<{width}}  ", " " * (width + 4))
-        return lines
 
     def _changes(self) -> Iterator[list[str]]:
         d, wanted = self._d, best_change(self._d)
@@ -459,10 +461,23 @@ class _Page:
         return self._lines(text, indent, indent) if text else []
 
     def _lines(self, text: str, first: str, rest: str) -> list[str]:
-        """No break between a number and its %, or after a ×."""
-        kept = percent_apart(text).replace(" %", "\N{NO-BREAK SPACE}%").replace("× ", "×\N{NO-BREAK SPACE}")
-        lines = textwrap.wrap(kept, self._columns, initial_indent=first, subsequent_indent=rest)
-        return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+        return _wrapped(text, self._columns, first, rest)
+
+
+def opening(answer: Answer, headline: str, rows: list[tuple[str, str]], wide: int) -> list[str]:
+    """What a page opens with: the answer in a sentence, and named rows under it."""
+    lines = _wrapped(headline, wide, f"{answer.upper()}   ", "  ")
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        lines += _wrapped(text, wide, f"  {name:<{width}}  ", " " * (width + 4))
+    return lines
+
+
+def _wrapped(text: str, wide: int, first: str, rest: str) -> list[str]:
+    """No break between a number and its %, or after a ×."""
+    kept = percent_apart(text).replace(" %", "\N{NO-BREAK SPACE}%").replace("× ", "×\N{NO-BREAK SPACE}")
+    lines = textwrap.wrap(kept, wide, initial_indent=first, subsequent_indent=rest)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _title(verdict: Verdict) -> str:

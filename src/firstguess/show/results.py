@@ -110,7 +110,7 @@ def html(result: Any) -> str:
         problem = str(error)
     summary = getattr(result, "summary", None)
     rows = [] if summary is None else summary()
-    badge = getattr(result, "verdict", "") if rows else ""
+    badge = getattr(result, "verdict", getattr(result, "answer", "")) if rows else ""
     given = {"badge": badge, "picture": picture, "no_picture": problem, "rows": rows, "text": str(result)}
     return str(render("notebook.html", **given))
 
