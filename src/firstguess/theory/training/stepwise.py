@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
+from firstguess.base.threads import in_threads
 from firstguess.network.layer import Layer
 from firstguess.network.network import Network
 from firstguess.network.shapes import PositionGrid, Shape
@@ -218,13 +220,18 @@ def sampled_adam(
         for i, (sample, part) in enumerate(zip(samples, split, strict=False))
         for rng in [np.random.default_rng([seed, _ADAM_STREAM, i])]
     ]
-    step = 0
+    done = 0
     for target in looks.tolist():
-        while step < target:
-            for group in groups:
-                group.step(rate(step))
-            step += 1
-        yield np.concatenate([group.logits(slice(None)) for group in groups], axis=1)
+        found = [start] * len(groups)
+        in_threads(partial(_walk, groups, [rate(step) for step in range(done, target)], found), len(groups))
+        yield np.concatenate(found, axis=1)
+        done = target
+
+
+def _walk(groups: Sequence[_Group], rates: Sequence[float], found: list[Values], index: int) -> None:
+    for rate in rates:
+        groups[index].step(rate)
+    found[index] = groups[index].logits(slice(None))
 
 
 class _Group:
