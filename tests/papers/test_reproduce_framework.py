@@ -321,6 +321,8 @@ def test_faults_are_recorded_and_not_raised(tmp_path: Path) -> None:
 def test_checks_know_when_they_do_not_know() -> None:
     assert above(Number(1.0, 0.1), 0.5) is True
     assert above(Number(1.0, 0.1), 0.7) is None
+    assert above(Number(1.0, 0.1), np.float64(0.5)) is True  # NumPy's True would be no True
+    assert above(Number(1.0), np.float64(0.5)) is True
     assert below(Number(1.0, 0.1), 0.5) is False
     assert above(Number(1.0), 1.0) is False
     assert above(Number(math.nan, 0.1), 0.0) is None

@@ -147,10 +147,10 @@ def above(one: Number, other: Number | float, *, by: float = 0.0, least: float =
     if math.isnan(rest.value) or math.isnan(rest.error):
         return None
     if rest.error == 0:
-        return rest.value > by
+        return bool(rest.value > by)  # NumPy's True is not True
     z = (rest.value - by) / rest.error
     if abs(z) > _sigmas.get():
-        return z > 0
+        return bool(z > 0)
     return False if abs(rest.value - by) + 2 * rest.error <= least else None
 
 
