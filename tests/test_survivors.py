@@ -368,3 +368,17 @@ def test_two_points_are_enough_for_a_bias_of_data() -> None:
     assert fg.data_bias(torch.tensor([[1.0, 2.0], [3.0, 5.0]])).gamma > 0.0
     with pytest.raises(fg.InvalidInput, match="at least 2 data points"):
         fg.data_bias(torch.tensor([[1.0, 2.0]]))
+
+
+def test_gradients_of_hidden_layers_are_without_the_heads_factor() -> None:
+    p = fg.predict("dense(weight_var=1) > relu > dense(weight_var=2) > relu > dense(weight_var=3)")
+    inner, head = p.gradient_growth
+    assert inner != pytest.approx(head)
+    assert f"× {inner:.4g} per layer" in str(p)
+
+
+def test_lines_of_phases_are_finer_only_where_they_bend() -> None:
+    grid: Any = {"weight_vars": np.array([1.0, 2.0, 4.0]), "bias_vars": np.array([0.05, 0.2])}
+    assert fg.phase_diagram("relu", **grid).fine.shape == (4, 0)
+    assert fg.phase_diagram("tanh", **grid, lines=False).fine.shape == (4, 0)
+    assert fg.phase_diagram("tanh", **grid).fine.shape[1] > 0

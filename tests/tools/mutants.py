@@ -42,19 +42,8 @@ SOURCE = Path("src/firstguess")
 PAIRS = [(ast.Lt, ast.GtE), (ast.Gt, ast.LtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)]
 PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPPED = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult}
-SYMMETRIC = {
-    "max",
-    "min",
-    "maximum",
-    "minimum",
-    "hypot",
-    "isclose",
-    "allclose",
-    "lcm",
-    "gcd",
-    "array_equal",
-    "equal",
-} | {"multiply"}
+SYMMETRIC = {"max", "min", "maximum", "minimum", "hypot", "isclose", "allclose", "multiply"}
+SYMMETRIC |= {"lcm", "gcd", "array_equal", "equal"}
 TEXT = {"__repr__", "__str__", "__rich__", "_repr_html_", "_repr_mimebundle_", "warn", "round", "print", "echo"}
 # Libraries that forks need not load again; plugins of pytest must not be among them.
 LOADED = ["altair", "jinja2", "mpmath", "rich.table", "scipy.optimize", "scipy.stats", "torch.fx", "typer"]
