@@ -382,3 +382,8 @@ def test_lines_of_phases_are_finer_only_where_they_bend() -> None:
     assert fg.phase_diagram("relu", **grid).fine.shape == (4, 0)
     assert fg.phase_diagram("tanh", **grid, lines=False).fine.shape == (4, 0)
     assert fg.phase_diagram("tanh", **grid).fine.shape[1] > 0
+
+
+def test_one_initialization_is_one() -> None:
+    assert str(measurement(inits=1)).startswith("Measurement (1 initialization, ")
+    assert repr(measurement(inits=2)).startswith("Measurement(2 initializations, ")

@@ -20,6 +20,18 @@ def test_in_torch_they_are_factors():
         scheduler.step()
 
 
+def test_a_cosine_and_a_line_are_those_of_torch():
+    optimizers = [torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5) for _ in range(2)]
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizers[0], 20)
+    linear = torch.optim.lr_scheduler.LinearLR(optimizers[1], 1.0, 0.0, total_iters=20)
+    ours = (fg.schedules.cosine(0.5, steps=20), fg.schedules.linear(0.5, steps=20))
+    for k in range(21):
+        for optimizer, scheduler, rate in zip(optimizers, (cosine, linear), ours, strict=True):
+            assert scheduler.get_last_lr()[0] == pytest.approx(rate(k), abs=1e-12)
+            optimizer.step()
+            scheduler.step()
+
+
 def test_a_rate_above_the_limit_between_looks_is_found():
     with pytest.raises(fg.InvalidInput, match="at step 7"):
         fg.predict_training(

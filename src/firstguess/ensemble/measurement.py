@@ -377,6 +377,10 @@ class Measurement(StoredRecord, Shown):
         return self.guesses.inits
 
     @property
+    def _inits(self) -> str:
+        return f"{self.inits} initialization{'s' * (self.inits > 1)}"
+
+    @property
     def points(self) -> int:
         """The number of data points each of them guessed."""
         return self.guesses.points
@@ -535,12 +539,10 @@ class Measurement(StoredRecord, Shown):
         return rows
 
     def __repr__(self) -> str:
-        return (
-            f"Measurement({self.inits} initializations, {self.classes} classes, {self.points} points, {self.verdict})"
-        )
+        return f"Measurement({self._inits}, {self.classes} classes, {self.points} points, {self.verdict})"
 
     def __str__(self) -> str:
-        size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
+        size = f"{self._inits}, {self.points} points, {self.classes} classes"
         told = [note for note in self.notes if not note.startswith("members run")]  # that is for who looks at speed
         remarks = [*(str(finding) for finding in merged(self.findings)), *(f"note: {note}" for note in told)]
         return page(f"Measurement ({size}, seed {self.seed})", self.summary(), table=self._table(), remarks=remarks)
