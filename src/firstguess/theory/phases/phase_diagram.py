@@ -139,22 +139,16 @@ def phase_diagram(
     kinds = ("gradients", "variance", "neutrality")
     found = [_line(block, biases, kind) if lines else np.full(biases.shape, math.nan) for kind in kinds]
     for i in np.flatnonzero(np.isnan(found[0])) if lines and not (jumps or block.scale_free()) else ():
-        found[0][i] = _jump(block, float(biases[i]), weights, chi[i], q[i])
+        over = int(np.argmax(chi[i] > 1.0))  # gradients may pass from vanishing to exploding between finite variances
+        if over and np.isfinite(q[i, over]):
+            ends = np.log(weights[over - 1 : over + 1]).tolist()
+            found[0][i] = fixed_points.jump_at(block, float(biases[i]), *ends) or math.nan
     extra = _between(biases) if lines and not block.scale_free() else np.empty(0)
     fine = np.array([extra, *(_line(block, extra, kind) for kind in kinds)])
     return PhaseDiagram(
         str(block), weights, biases, q, c, gamma, chi, phase, regime, *found, error=error, fine=fine,
         note=_cut(low, high, log_q),
     )  # fmt: skip
-
-
-def _jump(block: RepeatedBlock, bias_var: float, weights: Array, chi: Array, q: Array) -> float:
-    """Where gradients pass from vanishing to exploding in a jump between two finite variances, else NaN."""
-    over = int(np.argmax(chi > 1.0))
-    if not over or not np.isfinite(q[over]):
-        return math.nan
-    found = fixed_points.jump_at(block, bias_var, *np.log(weights[over - 1 : over + 1]).tolist())
-    return math.nan if found is None else found
 
 
 def _cut(low: float, high: float, log_q: Array) -> str:

@@ -154,19 +154,15 @@ def _part(own: float, mean: float, distribution: float, inits: int, level: float
     """The factor on the distribution's variance, from that of the members over it: their own where that is larger, and
     where it is smaller than the distribution allows; else at least the distribution's, but for `trust` standard errors
     of their own."""
-    scatter = _scatter(mean, distribution, inits)
+    # the relative standard deviation of a variance of members that are Beta with this mean and variance
+    size = max(mean * (1.0 - mean) / distribution - 1.0, 1e-9)
+    a, b = mean * size, (1.0 - mean) * size
+    excess = 6.0 * ((a - b) ** 2 * (size + 1.0) - a * b * (size + 2.0)) / (a * b * (size + 2.0) * (size + 3.0))
+    scatter = math.sqrt((excess + 2.0) / inits)
     shape = 1.0 / scatter**2
     if own < special.gammaincinv(shape, _SURE) / shape or own > 1.0 + 2.0 * scatter:
         return own * _student(inits, level)
     return max(1.0 - trust * scatter, 0.5, own)
-
-
-def _scatter(mean: float, distribution: float, inits: int) -> float:
-    """The relative standard deviation of a variance of members that are Beta with this mean and variance."""
-    size = max(mean * (1.0 - mean) / distribution - 1.0, 1e-9)
-    a, b = mean * size, (1.0 - mean) * size
-    excess = 6.0 * ((a - b) ** 2 * (size + 1.0) - a * b * (size + 2.0)) / (a * b * (size + 2.0) * (size + 3.0))
-    return math.sqrt((excess + 2.0) / inits)
 
 
 def _student(inits: int, level: float) -> float:

@@ -153,14 +153,6 @@ def _crossing(
     return bisect(above, np.zeros(len(old)), np.ones(len(old)), 26)
 
 
-def drawn_means(classes: int, variance: float, draws: int) -> Array:
-    """m ~ N(0, variance) of every class, in networks evenly spread over that (Sobol points, a power of two)."""
-    from scipy.stats import qmc
-
-    points = qmc.Sobol(classes, scramble=True, rng=np.random.default_rng(0)).random_base2(round(math.log2(draws)))
-    return math.sqrt(max(variance, 0.0)) * special.ndtri(np.clip(points, 1e-9, 1.0 - 1e-9))
-
-
 _H = 1e-3  # of the inputs' mean square: steps of the overlap, for the derivative by it; the error is of order h⁴
 _STEPS = np.array([0.0, _H, -_H, 2 * _H, -2 * _H])  # by which the overlap of input 0 and the others is off
 
@@ -329,7 +321,13 @@ def absorption_of(
         pace = rate * _discrete(
             rate, classes, softening(spread)
         )  # refused where it overshoots, before the flow, which takes seconds
-        means = drawn_means(classes, tangent.q_ab, _NETWORKS)
+        from scipy.stats import qmc
+
+        # m ~ N(0, q_ab) of every class, in networks evenly spread over that
+        points = qmc.Sobol(classes, scramble=True, rng=np.random.default_rng(0)).random_base2(
+            _NETWORKS.bit_length() - 1
+        )
+        means = math.sqrt(max(tangent.q_ab, 0.0)) * special.ndtri(np.clip(points, 1e-9, 1.0 - 1e-9))
         flow = flow_times(level, means, spread / math.sqrt(2.0))
         steps = np.divide(flow, pace, out=np.full_like(flow, math.inf), where=pace > 0.0)
         return Absorption(level, np.where(flow > 0.0, steps, 0.0))

@@ -163,14 +163,14 @@ def follow(
     ]
     favourites = np.zeros(count, np.int64)
     states = _run(problem, task, z0, seed, adam)
-    for index, logits in enumerate(_quiet(states)):
-        for recorder, rows in zip(recorders, (slice(0, n), slice(n, None)), strict=False):
-            with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is a result, too
+    with np.errstate(over="ignore", invalid="ignore"):  # logits and losses that are not finite are a result, too
+        for index, logits in enumerate(states):
+            for recorder, rows in zip(recorders, (slice(0, n), slice(n, None)), strict=False):
                 shares = _record(recorder, index, task, logits[rows], seed)
-            if index == 0 and rows.start == 0:
-                favourites = shares.argmax(axis=1)
-        if progress is not None:
-            progress(int(looks[index]), int(looks[-1]))
+                if index == 0 and rows.start == 0:
+                    favourites = shares.argmax(axis=1)
+            if progress is not None:
+                progress(int(looks[index]), int(looks[-1]))
     curves = [recorder.curves(favourites) for recorder in recorders]
     rate = float(options.rates[-1]) * modes.bias  # the floor is that of the last steps
     batch = options.batch if options.optimizer == "sgd" else None
@@ -195,17 +195,6 @@ def follow(
         problem.kernel.seconds + time.perf_counter() - started,
         drawn,
     )
-
-
-def _quiet(states: Iterator[Values]) -> Iterator[Values]:
-    """Logits that are not finite are a result, which the recorder leaves out."""
-    while True:
-        with np.errstate(over="ignore", invalid="ignore"):
-            try:
-                found = next(states)
-            except StopIteration:
-                return
-        yield found
 
 
 def _starts(start: Any, covariance: Array, task: DescentTask, seed: int) -> tuple[Values, int]:
