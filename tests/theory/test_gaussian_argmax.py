@@ -110,7 +110,7 @@ def test_estimated_law_has_the_exact_moments(classes, gamma):
 def test_conditional_law_reduces_to_two_classes():
     """The multi-class machinery at M = 2 knows one rival only: compare with the closed form."""
     for gamma in (0.01, 1.0, 50.0):
-        closed, estimated = Guesses(gamma), gaussian_argmax.Rivals.of(gamma, 2)
+        closed, estimated = Guesses(gamma), gaussian_argmax.rivals(gamma, 2)
         for x in (-2.0, 0.1, 1.5):
             w, _, error = estimated.marginal(x)
             assert special.ndtr(w) == pytest.approx(closed.cdf(float(special.ndtr(x))), abs=8 * error + 1e-6)

@@ -122,7 +122,7 @@ def test_with_all_weights_it_is_adam(kind, classes, loss, batch):
         if thetas is None:
             thetas = [np.einsum("acw,bcw->ab", j, j) / k + np.eye(len(x)) for j in layers]
         layers = [wide(j, theta) for j, theta in zip(layers, thetas, strict=True)]
-        batches = BatchRows(N, batch, adam._rng(7, member))
+        batches = BatchRows(N, batch, np.random.default_rng([7, adam._ADAM_STREAM, member]))
         jacobian = np.concatenate(layers, axis=2)
         wanted.append(plain_adam(f0, jacobian, y, loss, batches, RATES))
         if paired:
