@@ -324,10 +324,9 @@ def absorption_of(
         from scipy.stats import qmc
 
         # m ~ N(0, q_ab) of every class, in networks evenly spread over that
-        points = qmc.Sobol(classes, scramble=True, rng=np.random.default_rng(0)).random_base2(
-            _NETWORKS.bit_length() - 1
-        )
-        means = math.sqrt(max(tangent.q_ab, 0.0)) * special.ndtri(np.clip(points, 1e-9, 1.0 - 1e-9))
+        sobol = qmc.Sobol(classes, scramble=True, rng=np.random.default_rng(0))
+        even = np.clip(sobol.random_base2(_NETWORKS.bit_length() - 1), 1e-9, 1.0 - 1e-9)
+        means = math.sqrt(max(tangent.q_ab, 0.0)) * special.ndtri(even)
         flow = flow_times(level, means, spread / math.sqrt(2.0))
         steps = np.divide(flow, pace, out=np.full_like(flow, math.inf), where=pace > 0.0)
         return Absorption(level, np.where(flow > 0.0, steps, 0.0))
