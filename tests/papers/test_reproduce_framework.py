@@ -361,6 +361,7 @@ def test_verdicts_follow_from_checks() -> None:
     assert verdict([None, True]) == "not tested"
     assert claimed("I1", "s", [fine], within=[off], limit="here").why == "here: a"
     assert claimed("I1", "s", [off], otherwise="there").why == "there: a"
+    assert claimed("I1", "s", [Check("b", "above 0", np.bool_(False), "1")]).why == "not so: b"  # type: ignore[arg-type]
     assert claimed("I1", "s", [fine], limit="here").why == ""
     assert claimed("I1", "s", [fine], headline="γ = 2 ± 1").headline == "γ = 2 ± 1"
 

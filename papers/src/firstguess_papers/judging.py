@@ -218,6 +218,9 @@ class Check:
     found: str
     fails: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "truth", None if self.truth is None else bool(self.truth))  # NumPy's is neither
+
 
 Numbers: TypeAlias = Number | float | Sequence[Number | float]
 
