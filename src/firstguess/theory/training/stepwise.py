@@ -216,9 +216,8 @@ def sampled_adam(
     """
     split = [part for part in np.array_split(np.arange(task.networks), len(samples)) if len(part)]
     groups = [
-        _Group(task, sample, tangents, start, part, BatchRows(len(task.labels), batch, rng))
+        _Group(task, sample, tangents, start, part, BatchRows(len(task.labels), batch, _rng(seed, i)))
         for i, (sample, part) in enumerate(zip(samples, split, strict=False))
-        for rng in [np.random.default_rng([seed, _ADAM_STREAM, i])]
     ]
     done = 0
     for target in looks.tolist():
@@ -226,6 +225,11 @@ def sampled_adam(
         in_threads(partial(_walk, groups, [rate(step) for step in range(done, target)], found), len(groups))
         yield np.concatenate(found, axis=1)
         done = target
+
+
+def _rng(seed: int, group: int) -> np.random.Generator:
+    """The order of the data of a group of networks; tests follow it, too."""
+    return np.random.default_rng([seed, _ADAM_STREAM, group])
 
 
 def _walk(groups: Sequence[_Group], rates: Sequence[float], found: list[Values], index: int) -> None:
