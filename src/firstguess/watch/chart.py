@@ -70,7 +70,7 @@ def _line(
     if not rows:
         return []
     tooltip = theme.tooltip("of", "step", f"value|value|{form}")
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    base = theme.chart(rows, x=x, y=y, tooltip=tooltip)
     if len(rows) == 1:  # of which a line shows nothing
         return [base.mark_point(filled=True, size=60, color=mark["color"], opacity=1)]
     look: dict[str, Any] = {"strokeJoin": "round", "clip": True, **mark}
@@ -118,7 +118,7 @@ def _each(w: WatchedTraining, values: Array, x: alt.X, y: alt.Y) -> list[alt.Cha
 def _band(curve: Curve, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     known = zip(curve.steps, curve.low, curve.high, strict=True)
     rows = [{"step": int(s), "low": float(a), "high": float(b)} for s, a, b in known if np.isfinite(a)]
-    area = alt.Chart(theme.data(rows)).mark_area(color=_PREDICTED, opacity=0.16, clip=True)
+    area = theme.chart(rows).mark_area(color=_PREDICTED, opacity=0.16, clip=True)
     line = _line(curve.steps, curve.mean, "predicted", x, y, color=_PREDICTED, strokeWidth=3, strokeDash=[2, 3])
     return [area.encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q"), *line]
 
@@ -135,7 +135,7 @@ def _level(w: WatchedTraining, x: alt.X, y: alt.Y) -> list[alt.Chart]:
         return found
     found += _upright(w, x)
     said = f"step {theme.spaced(math.ceil(w.absorbed_at))}"
-    mark = alt.Chart(theme.data([{"step": w.absorbed_at, "value": w.level, "text": said}])).encode(x=x)
+    mark = theme.chart([{"step": w.absorbed_at, "value": w.level, "text": said}], x=x)
     dot: dict[str, Any] = {"filled": True, "size": 90, "opacity": 1, "stroke": "white", "strokeWidth": 1.5}
     found.append(mark.mark_point(color=theme.INK, **dot).encode(y=y))
     # A word to the right of a late step would leave the frame.
@@ -154,7 +154,7 @@ def _reached(w: WatchedTraining) -> bool:
 def _upright(w: WatchedTraining, x: alt.X) -> list[alt.Chart]:
     if not _reached(w):
         return []
-    row = alt.Chart(theme.data([{"step": w.absorbed_at}])).encode(x=x)
+    row = theme.chart([{"step": w.absorbed_at}], x=x)
     return [row.mark_rule(color=_QUIET, strokeDash=[2, 3], strokeWidth=1.5)]
 
 
@@ -164,5 +164,5 @@ def _early(w: WatchedTraining, largest: Array, x: alt.X, y: alt.Y) -> list[alt.C
     rows = [{"step": step, "value": at[step]} for step in w.early[:_EARLY] if np.isfinite(at.get(step, math.nan))]
     if not rows:
         return []
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=[alt.Tooltip("step:Q", title="evaluated at step")])
+    base = theme.chart(rows, x=x, y=y, tooltip=[alt.Tooltip("step:Q", title="evaluated at step")])
     return [base.mark_point(shape="diamond", filled=True, color=theme.INK, size=110, opacity=1, stroke="white")]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import altair as alt
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.text import four_digits, spaced
+from firstguess.base.text import capital, four_digits, spaced
 from firstguess.diagnosis.compare import check_pair, predicted_law
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.show.charts import gamma_by_depth, theme
@@ -23,9 +23,6 @@ from firstguess.theory.shares import histograms
 from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.histograms import Histogram, pooled
-
-if TYPE_CHECKING:
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 
 def readings_chart(
@@ -41,15 +38,17 @@ def readings_chart(
     the pre-activations by layer, measured with 95 % intervals (only the output's where it has other layers).
     """
     predictions = _check(closed_form, kernel, measurement)
-    points = measurement.points if measurement is not None else _points(predictions)
-    laws = {name: _law(p, points) for name, p in predictions.items()}
+    last = list(predictions.values())[-1:]  # the kernel's, where there is one
+    points = measurement.points if measurement is not None else last[0].guesses.points
+    laws = {name: p.guesses.on_points(points) for name, p in predictions.items()}
     chart: Any = law_panel(laws, None if measurement is None else measurement.guesses)
     gammas = {name: p.gamma.tolist() for name, p in predictions.items()}
     measured = measured_layers(measurement, {len(g) for g in gammas.values()})
     if predictions or measured:
         chart = alt.hconcat(chart, gamma_panel(gammas, measured), spacing=48)
+    seen = {} if measurement is None else {"measurement": measurement.guesses}
     lines = _subtitle(predictions, measurement, points)
-    return theme.house(chart, title or _title(laws, measurement), lines, wide=True)
+    return theme.house(chart, title or _title({**laws, **seen}), lines, wide=True)
 
 
 def _check(
@@ -74,25 +73,12 @@ def _check(
     return found
 
 
-def _points(predictions: dict[str, Prediction]) -> int | None:
-    if "kernel" in predictions:
-        return predictions["kernel"].guesses.points
-    return predictions["closed form"].guesses.points
-
-
-def _law(prediction: Prediction, points: int | None) -> ClassShares:
-    """The closed form's distribution for as many data points as the others have."""
-    return prediction.guesses.on_points(points)
-
-
-def _title(laws: dict[str, ClassShares], measurement: Measurement | None) -> str:
-    digits = 1
-    parts = [f"{100 * law.expected_max():.{digits}f} % by {name}" for name, law in laws.items()]
-    if measurement is not None:
-        error = measurement.guesses.standard_error("expected_max")
+def _title(laws: Mapping[str, ClassShares], digits: int = 1) -> str:
+    parts: list[str] = []
+    for name, law in laws.items():
+        error = law.standard_error("expected_max") if name == "measurement" else math.nan
         room = f" ± {100 * error:.{digits}f}" if math.isfinite(error) and error > 0 else ""
-        parts.append(f"{100 * measurement.guesses.expected_max():.{digits}f}{room} % by measurement")
-    parts[0] = parts[0].replace(" % by", " % of the data by", 1)
+        parts.append(f"{100 * law.expected_max():.{digits}f}{room} % {'' if parts else 'of the data '}by {name}")
     return f"The largest class gets {', '.join(parts)}"
 
 
@@ -115,8 +101,7 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
         width = measurement.provenance.get("width")
         wide = f" of width {width}" if width else ""
         said.append(f"measured: {theme.spaced(measurement.inits)} initializations{wide} (± one s.e.)")
-    text = "; ".join(said)
-    lines.append(f"{text[:1].upper()}{text[1:]}.")
+    lines.append(f"{capital('; '.join(said))}.")
     network = next((four_digits(p.network) for p in predictions.values()), "")
     return [*lines, *([f"Network: {network}"] if network else [])]
 
@@ -145,9 +130,8 @@ def law_chart(
     places = {"even split": 1 / seen.classes} | ({} if two else {"average": seen.expected_max()})
     layers = histogram_layers(histogram, words, places, ticks=ticks, width=width)
     chart = theme.stacked(layers, width, _HEIGHT)
-    return theme.house(
-        chart, title or theme.unbroken(_law_title(measurement, laws)), _law_subtitle(measurement, prediction, histogram)
-    )
+    said = title or theme.unbroken(_law_title(measurement, laws))
+    return theme.house(chart, said, _law_subtitle(measurement, prediction, histogram))
 
 
 def _law_title(measurement: Measurement, laws: dict[str, ClassShares]) -> str:
@@ -159,9 +143,7 @@ def _law_title(measurement: Measurement, laws: dict[str, ClassShares]) -> str:
     return f"{text}; theory predicts {rest[0]}" if rest else text
 
 
-def _law_subtitle(
-    measurement: Measurement, prediction: Prediction | None, histogram: histograms.Histogram
-) -> list[str]:
+def _law_subtitle(measurement: Measurement, prediction: Prediction | None, histogram: Histogram) -> list[str]:
     seen = measurement.guesses
     error = seen.standard_error("expected_max")
     room = f" (standard error of that average: {100 * error:.2g} %)" if math.isfinite(error) and error > 0 else ""
@@ -210,16 +192,11 @@ def compare_chart(prediction: Prediction, measurement: Measurement, *, title: st
     if measured:
         chart = alt.hconcat(chart, gamma_panel({"predicted": theory}, measured, points=measurement.points), spacing=48)
     lines = _measured_subtitle(prediction, measurement, rooms=bool(measured))
-    return theme.house(chart, title or _measured_title(law, measurement), lines, wide=bool(measured))
-
-
-def _measured_title(law: ClassShares, measurement: Measurement) -> str:
-    seen, error = measurement.guesses.expected_max(), measurement.guesses.standard_error("expected_max")
-    known = math.isfinite(error) and error > 0
-    digits = min(4, max(1, math.ceil(-math.log10(100 * error)))) if known else 1
-    room = f" ± {100 * error:.{digits}f}" if known else ""
-    predicted = f"The largest class gets {100 * law.expected_max():.{digits}f} % of the data by prediction"
-    return f"{predicted}, {100 * seen:.{digits}f}{room} % by measurement"
+    seen = measurement.guesses
+    error = seen.standard_error("expected_max")
+    digits = min(4, max(1, math.ceil(-math.log10(100 * error)))) if math.isfinite(error) and error > 0 else 1
+    said = title or _title({"prediction": law, "measurement": seen}, digits)
+    return theme.house(chart, said, lines, wide=bool(measured))
 
 
 def _measured_subtitle(prediction: Prediction, measurement: Measurement, *, rooms: bool) -> list[str]:
@@ -257,16 +234,17 @@ def strip_chart(measurement: Measurement, *, title: str | None = None, narrow: b
     rows = [
         row for column, member in enumerate(chosen) for row in _column(column, bands[member], names, seen, int(member))
     ]
-    top = _top(bands, seen.classes)
+    # All of the data, unless the ten largest of many classes are far from that.
+    named = float(bands[:, :-1].sum(axis=1).max()) if seen.classes > _FEW else 1.0
+    top = 1.0 if named > 0.4 else 1.3 * named
     width = theme.NARROW if narrow else _STRIP_WIDTH
     rects = _rects(rows, len(chosen), names, colours, top, 2 if narrow else len(names))
     layers = [rects, *_even(seen, top, named=not narrow)]
+    half = float(np.median(seen.largest))
+    much = "all of the data" if half == 1.0 else f"at least {theme.percent(half)} of the data"
+    said = title or theme.unbroken(f"In half of the initializations one class gets {much}")
     chart = theme.stacked(layers, width, _STRIP_HEIGHT)
-    return theme.house(
-        chart,
-        title or theme.unbroken(_strip_title(seen)),
-        _strip_subtitle(seen, len(chosen), names[-1] if top < 1 else ""),
-    )
+    return theme.house(chart, said, _strip_subtitle(seen, len(chosen), names[-1] if top < 1 else ""))
 
 
 def _by_class(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
@@ -286,9 +264,7 @@ def _by_rank(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
     return np.argsort(-seen.largest), bands, names, list(_RANKS)
 
 
-def _column(
-    column: int, shares: Any, names: Sequence[str], seen: EmpiricalGuesses, member: int
-) -> list[dict[str, Any]]:
+def _column(column: int, shares: Any, names: list[str], seen: EmpiricalGuesses, member: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     low = 0.0
     favoured, largest = int(seen.fractions[member].argmax()), float(seen.largest[member])
@@ -314,42 +290,27 @@ def _rects(
     look: Any = {"orient": "top", "direction": "horizontal", "columns": side, "symbolType": "square"}
     legend, scale = alt.Legend(offset=12, padding=0, **look), alt.Scale(domain=list(names), range=list(colours))
     border = 1 if columns <= 60 and side > 2 else 0.4
-    base = alt.Chart(theme.data(rows)).mark_rect(clip=True, stroke="white", strokeWidth=border)
+    base = theme.chart(rows).mark_rect(clip=True, stroke="white", strokeWidth=border)
     x = alt.X("column:Q", title="Initializations, one a column, sorted", **across)
     color = alt.Color("band:N", title=None, sort=list(names), scale=scale, legend=legend)
     y = alt.Y("low:Q", title="Share of the data", **up)
     return base.encode(x=x, x2="to:Q", y=y, y2="high:Q", color=color, tooltip=tooltip)
 
 
-def _top(bands: Any, classes: int) -> float:
-    """Where the axis ends: at all of the data, unless the ten largest of many classes are far from that."""
-    named = float(bands[:, :-1].sum(axis=1).max()) if classes > _FEW else 1.0
-    return 1.0 if named > 0.4 else 1.3 * named
-
-
 def _even(seen: EmpiricalGuesses, top: float, *, named: bool) -> list[alt.Chart]:
     """Where an even split would put the first border, if that is distinguishable from 0."""
     if 1 / seen.classes < 0.02 * top:
         return []
-    row = {"low": 1 / seen.classes, "text": "even share"}
-    base = alt.Chart(theme.data([row])).encode(y="low:Q")
+    base = theme.chart([{"low": 1 / seen.classes, "text": "even share"}], y="low:Q")
     word = base.encode(x=alt.value(_STRIP_WIDTH + 8), text="text:N")
     rule = base.mark_rule(color=theme.INK, strokeDash=[5, 4], strokeWidth=1.5)
     return [rule, word.mark_text(align="left", baseline="middle", color=theme.SOFT)] if named else [rule]
 
 
-def _strip_title(seen: EmpiricalGuesses) -> str:
-    half = float(np.median(seen.largest))
-    much = "all of the data" if half == 1.0 else f"at least {theme.percent(half)} of the data"
-    return f"In half of the initializations one class gets {much}"
-
-
 def _strip_subtitle(seen: EmpiricalGuesses, columns: int, beyond: str) -> list[str]:
-    shown = (
-        f"{columns} of {theme.spaced(seen.inits)} initializations, evenly chosen"
-        if columns < seen.inits
-        else f"{seen.inits} initializations"
-    )
+    shown = f"{seen.inits} initializations"
+    if columns < seen.inits:
+        shown = f"{columns} of {theme.spaced(seen.inits)} initializations, evenly chosen"
     times = np.bincount(seen.fractions.argmax(axis=1), minlength=seen.classes)
     winner, count = int(times.argmax()), int(times.max())
     favoured = f"Favoured most often: class {winner}, in {theme.percent(count / seen.inits)} of them"
@@ -369,7 +330,6 @@ def prediction_chart(prediction: Prediction, *, title: str | None = None) -> the
 
 
 # What several of these are made of: a histogram with curves over it, γ by layer with intervals.
-
 
 WIDTH = 520
 MEASURED = theme.PALETTE[0]
@@ -401,7 +361,10 @@ def histogram_layers(
     bar = float(edges[-1] - edges[0]) / (len(edges) - 1)  # they may differ by a data point
     unit = 10.0 ** math.floor(math.log10(1.2 * bar))  # no wider than a bar, which then holds at most 100 % per unit
     words = f"format({100 * unit} * datum.value, '.3~g') + ' %'"
-    look = theme.axis([0, histogram.top], values=_ticks(histogram.top, unit), labelExpr=words)
+    room = histogram.top * unit
+    step = next(s for k in range(-6, 9) for s in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if room / s <= 6)
+    ticks_up = [k * step / unit for k in range(int(room / step) + 1)]  # where a unit holds a round part
+    look = theme.axis([0, histogram.top], values=ticks_up, labelExpr=words)
     y = alt.Y("density:Q", title=f"Of the initializations, per {theme.percent(unit)} of the data", **look)
     layers: list[alt.Chart] = []
     if histogram.measured is not None:
@@ -415,7 +378,7 @@ def histogram_layers(
         layers.append(theme.outline(edges, height, x, y, COLOURS[name], DASHES[name], WIDTHS[name], reading=name))
     rules = [Entry(name, *_RULES[name]) for name in places]
     for rule in rules:
-        base = alt.Chart(theme.data([{"from": places[rule.name], "text": rule.name}])).encode(x=x)
+        base = theme.chart([{"from": places[rule.name], "text": rule.name}], x=x)
         layers.append(base.mark_rule(color=rule.colour, strokeDash=list(rule.dash), strokeWidth=2))
     seen = [Entry(bars, theme.PALE_BLUE, shape="square")] if histogram.measured is not None else []
     return [*layers, *key([*_lines(list(histogram.laws)), *seen, *rules], width=width)]
@@ -435,12 +398,6 @@ def law_panel(
     ticks = [0, 0.25, 0.5, 0.75, 1] if whole else None
     layers = histogram_layers(histogram, words, {"even split": 1 / classes}, ticks=ticks, bars=bars)
     return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
-
-
-def _ticks(top: float, unit: float) -> list[float]:
-    """Densities up to `top` at which a `unit` of the axis holds a round part of the initializations."""
-    step = next(s for k in range(-6, 9) for s in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if top * unit / s <= 6)
-    return [k * step / unit for k in range(int(top * unit / step) + 1)]
 
 
 # -- γ by layer ----------------------------------------------------------------------------------------------------
@@ -490,7 +447,7 @@ def _rooms(gammas: Sequence[float], colour: str, points: int, scale: GammaScale,
         for k, g in enumerate(gammas, start=1)
         if math.isfinite(g)
     ]
-    base = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=14, opacity=0.3)
+    base = theme.chart(rows).mark_rule(color=colour, strokeWidth=14, opacity=0.3)
     return [base.encode(x=x, y=y, y2="room:Q")]
 
 
@@ -507,9 +464,9 @@ def _intervals(measured: Sequence[LayerMeasurement], offset: int, x: alt.X, y: a
         for k, layer in enumerate(measured, start=1)
     ]
     tooltip = theme.tooltip("name|layer", "position|measured γ|.4~g", "low|95 % from|.4~g", "high|95 % to|.4~g")
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    base = theme.chart(rows, x=x, y=y, tooltip=tooltip)
     return [
-        alt.Chart(theme.data(rows)).mark_rule(color=MEASURED, strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q"),
+        theme.chart(rows).mark_rule(color=MEASURED, strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q"),
         *(
             base.mark_tick(color=MEASURED, thickness=2, width=9, orient="horizontal").encode(y=f"{end}:Q")
             for end in ("low", "high")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.text import power_of_ten, size_change
+from firstguess.base.text import capital, power_of_ten, size_change
 from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.gamma_by_depth import GammaScale
 from firstguess.theory.prediction import EDGES
@@ -61,10 +61,8 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow:
     layers = gamma_by_depth.fills([lowest, *(edge / (1 + edge) for edge in EDGES), 1.0])
     dots = 46 if last <= _MARKED else 0
     layers += theme.line(rows, x, y, theme.PALETTE[0], theme.tooltip(*_CURVE), band=0.2, dots=dots)
-    layers += [
-        *_jumps([m for m in marked if m.at is not None], x, y),
-        *_names(marked, 0 if narrow else _WIDTH, _HEIGHT + 78 if narrow else 0),
-    ]
+    layers += _jumps([m for m in marked if m.at is not None], x, y)
+    layers += _names(marked, 0 if narrow else _WIDTH, _HEIGHT + 78 if narrow else 0)
     chart = theme.stacked(layers, width, _HEIGHT)
     return theme.house(chart, title or theme.unbroken(_title(diagnosis)), _subtitle(measurement, bool(marked)))
 
@@ -98,9 +96,8 @@ def _axes(first: int, last: int, measurement: Measurement, lowest: float, width:
     words = f"{kinds}[datum.value]" if few else "datum.value == 0 ? 'data' : datum.label"
     room = _GUTTER * max(last - first, 1) / (width - _GUTTER - 14)
     look: Any = {"labelAngle": -40, "labelAlign": "right", "labelLimit": 110, "labelOverlap": False} if few else {}
-    look = theme.axis(
-        [first - room, last + 14 / _GUTTER * room], values=ticks, labelExpr=words, labelFlush=False, **look
-    )
+    ends = [first - room, last + 14 / _GUTTER * room]
+    look = theme.axis(ends, values=ticks, labelExpr=words, labelFlush=False, **look)
     x = alt.X("step:Q", title="Layer, in the order of the calls", **look)
     marks = theme.axis([lowest, 1.0], zero=False, values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", grid=False)
     return x, alt.Y("position:Q", title="Correlation c of two inputs", **marks)
@@ -119,18 +116,17 @@ def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
         "cause", "before|c before it|.4f", "position|c after it|.4f", "added|added|+.4f", "se|standard error|.2~g",
         "effect|largest share, without it",
     )  # fmt: skip
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    base = theme.chart(rows, x=x, y=y, tooltip=tooltip)
     return [base.mark_rule(color=_CAUSE, strokeWidth=3).encode(y2="before:Q"), *theme.numbered(base, _CAUSE)]
 
 
 def _names(marked: Sequence[_Marked], left: int, top: int) -> list[alt.Chart]:
     """The causes in words, next to the figure."""
-    layers = (
-        [theme.text_at("Largest share, without it", left + 24 if left else 0, top + 8, fontSize=15)] if marked else []
-    )
+    x = left + 24 if left else 0
+    layers = [theme.text_at("Largest share, without it", x, top + 8, fontSize=15)] if marked else []
     for place, m in enumerate(marked):
         x, y = left + 34 if left else 12, top + 40 + 52 * place
-        dot = alt.Chart(theme.data([{"number": str(m.rank)}])).encode(x=alt.value(x), y=alt.value(y + 2))
+        dot = theme.chart([{"number": str(m.rank)}], x=alt.value(x), y=alt.value(y + 2))
         words = theme.text_at(f"{m.cause.short(34)}\n{m.cause.change or 'not tried'}", x + 20, y - 6)
         layers += [*theme.numbered(dot, _CAUSE), words]
     return layers
@@ -175,7 +171,7 @@ def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: 
     if not shown:
         raise InvalidInput("at least one piece of advice", got="none", where="advice_chart")
     rows = [_row(place, one) for place, one in enumerate(shown)]
-    names = [theme.wrapped(_named(one), 18 if narrow else 34, 3) for one in shown]
+    names = [theme.wrapped(capital(one.title), 18 if narrow else 34, 3) for one in shown]
     width = theme.NARROW - 110 if narrow else _ADVICE_WIDTH
     shares = [0, 0.25, 0.5, 0.75, 1]
     largest = theme.axis([0, 1], values=shares, labelExpr=theme.PERCENT, grid=True, labelFlush=False)
@@ -183,11 +179,12 @@ def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: 
     chart: Any = _panel(largest, rows, names, "Largest share, average", "largest", width, stacked=narrow)
     if any(row["gamma_from"] is not None for row in rows):
         other = _panel(gamma, rows, names if narrow else None, "Drift ratio γ", "gamma", width, stacked=narrow)
-        if narrow:
-            chart = alt.vconcat(chart, other, spacing=96, bounds="flush")
-        else:
-            chart = alt.hconcat(chart, other, spacing=56, bounds="flush")
-    return theme.house(chart, title or theme.unbroken(_advice_title(shown)), _advice_subtitle(shown, len(advice)))
+        beside = (alt.vconcat, 96) if narrow else (alt.hconcat, 56)
+        chart = beside[0](chart, other, spacing=beside[1], bounds="flush")
+    words = "Average over initializations of the share of the data in the largest class, and γ of the output"
+    left = f" The first {len(shown)} of {len(advice)} changes." if len(advice) > len(shown) else ""
+    said = title or theme.unbroken(_advice_title(shown))
+    return theme.house(chart, said, [f"{words}, before and after each change.{left}"])
 
 
 def _row(place: int, one: Advice) -> dict[str, Any]:
@@ -218,15 +215,9 @@ def _gamma(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _panel(
-    axis: dict[str, Any],
-    rows: Sequence[theme.Row],
-    names: Sequence[Sequence[str]] | None,
-    words: str,
-    field: str,
-    width: int,
-    *,
-    stacked: bool,
-) -> alt.LayerChart:
+    axis: dict[str, Any], rows: Sequence[theme.Row], names: Sequence[Sequence[str]] | None, words: str, field: str,
+    width: int, *, stacked: bool,
+) -> alt.LayerChart:  # fmt: skip
     labels = json.dumps(list(names or ()), ensure_ascii=False)
     x = alt.X(f"{field}_from:Q", title=words, **axis)
     look: Any = {"labelExpr": f"{labels}[datum.value]", "labelLimit": 0} if names is not None else {"labels": False}
@@ -238,16 +229,13 @@ def _panel(
     )  # fmt: skip
     colour = alt.Color("fill:N", scale=None, legend=None)
     shape = alt.Shape("shape:N", scale=None, legend=None)
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
-    after = alt.Chart(theme.data(rows)).encode(x=f"{field}_to:Q", y=y, color=colour)
+    base = theme.chart(rows, x=x, y=y)
+    hollow = base.encode(tooltip=tooltip)
+    after = theme.chart(rows, x=f"{field}_to:Q", y=y, color=colour, shape=shape, tooltip=tooltip)
     layers = [
         base.mark_rule(strokeWidth=3).encode(x2=f"{field}_to:Q", color=colour),
-        base.mark_point(filled=True, fill="white", stroke=_BEFORE, strokeWidth=2, size=120, opacity=1).encode(
-            tooltip=tooltip
-        ),
-        after.mark_point(filled=True, size=190, opacity=1, stroke="white", strokeWidth=1).encode(
-            shape=shape, tooltip=tooltip
-        ),
+        hollow.mark_point(filled=True, fill="white", stroke=_BEFORE, strokeWidth=2, size=120, opacity=1),
+        after.mark_point(filled=True, size=190, opacity=1, stroke="white", strokeWidth=1),
     ]
     if field == "largest":
         layers += theme.key(_entries(rows), stacked=stacked)
@@ -264,23 +252,13 @@ def _entries(rows: Sequence[theme.Row]) -> list[theme.Entry]:
     return found
 
 
-def _named(one: Advice) -> str:
-    return f"{one.title[:1].upper()}{one.title[1:]}"
-
-
 def _advice_title(shown: Sequence[Advice]) -> str:
     helpful = [one for one in shown if one.helps]
     if not helpful:
         return "None of the changes that were tried makes guesses more even"
     best = min(helpful, key=lambda one: one.largest_after)
     before, after = theme.percents(best.largest_before, best.largest_after)
-    return f"{theme.shortened(_named(best), 60)}: the largest share goes from {before} to {after}"
-
-
-def _advice_subtitle(shown: Sequence[Advice], total: int) -> list[str]:
-    words = "Average over initializations of the share of the data in the largest class, and γ of the output"
-    left = f" The first {len(shown)} of {total} changes." if total > len(shown) else ""
-    return [f"{words}, before and after each change.{left}"]
+    return f"{theme.shortened(capital(best.title), 60)}: the largest share goes from {before} to {after}"
 
 
 # Gradients by layer, or along the stream: of all points, of the favoured class, of the others.
@@ -323,17 +301,9 @@ def _gradients_rows(gradients: Gradients, group: str) -> list[dict[str, Any]]:
         level: Level = getattr(layer, group)
         value = level.value if math.isfinite(level.value) else None
         half = 1.96 * level.error if math.isfinite(level.error) else 0.0
-        rows.append(
-            {
-                "layer": number,
-                "name": layer.name,
-                "group": _ENTRIES[group].name,
-                "position": value,
-                "low": None if value is None else value - half,
-                "high": None if value is None else value + half,
-                "size": "" if value is None else f"{level.mean_square:.3g}",
-            }
-        )
+        low, high = (None, None) if value is None else (value - half, value + half)
+        row = {"layer": number, "name": layer.name, "group": _ENTRIES[group].name, "position": value}
+        rows.append({**row, "low": low, "high": high, "size": "" if value is None else f"{level.mean_square:.3g}"})
     return rows
 
 

@@ -15,7 +15,7 @@ from firstguess.base.text import rounded_off, spaced
 from firstguess.base.text import share_change as percents
 from firstguess.show.charts import theme
 from firstguess.show.charts.lines import Series, lines_chart
-from firstguess.show.charts.theme import Entry, key_above
+from firstguess.show.charts.theme import Entry
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.compare import Comparison
@@ -66,9 +66,8 @@ def dots_chart(
     top = max(dot.value + 2 * dot.error for dot in every)
     low = min(0.0, *(dot.value - 2 * dot.error for dot in every))
     scale = alt.Scale(domain=list(x_domain or (low, 1.05 * top)), nice=False)
-    axis: Any = (
-        alt.Axis(grid=True, tickCount=5, labelExpr=theme.PERCENT) if percent else alt.Axis(grid=True, tickCount=5)
-    )
+    labels: Any = {"labelExpr": theme.PERCENT} if percent else {}
+    axis = alt.Axis(grid=True, tickCount=5, **labels)
     row = max(_ROW, _STEP * len(names) + 10)  # many series of one row do not reach into the next
     charts: list[Any] = []
     for index, (heading, dots) in enumerate(panels.items()):
@@ -76,34 +75,22 @@ def dots_chart(
         y = alt.Y("row:N", sort=rows, title=None, axis=y_axis, scale=alt.Scale(domain=rows, padding=0.2))
         x = {at: alt.X(f"{at}:Q", title=x_title, scale=scale, axis=axis) for at in ("value", "low")}
         layers = [layer for name in names for layer in _layers(dots, name, names, x, y)]
-        head: Any = alt.TitleParams(heading, anchor="start", frame="group", fontSize=16, fontWeight="normal", offset=8)
-        charts.append(theme.stacked(layers, width, row * len(rows), **({"title": head} if heading else {})))
-    grid: Any = alt.vconcat(key_above(_entries(names)), alt.concat(*charts, columns=columns, spacing=26), spacing=14)
+        head = {"title": theme.heading(heading, size=16)} if heading else {}
+        charts.append(theme.stacked(layers, width, row * len(rows), **head))
+    entries = [Entry(name, theme.colour(k), shape=_SHAPES[k % len(_SHAPES)]) for k, name in enumerate(names) if name]
     whole = min(columns, len(charts)) * width
+    grid = theme.grid(charts, entries, columns)
     return theme.house(grid, title, subtitle, wide=whole > 640, narrow=whole < 480)
-
-
-def _entries(names: Sequence[str]) -> list[Entry]:
-    return [Entry(name, theme.colour(k), shape=_SHAPES[k % len(_SHAPES)]) for k, name in enumerate(names) if name]
 
 
 def _layers(dots: Sequence[Dot], name: str, names: list[str], x: Mapping[str, alt.X], y: alt.Y) -> list[alt.Chart]:
     place = names.index(name)
     shift = _STEP * (place - (len(names) - 1) / 2)
-    rows = [
-        {
-            "row": d.row,
-            "series": d.series,
-            "value": d.value,
-            "low": d.value - 2 * d.error,
-            "high": d.value + 2 * d.error,
-        }
-        for d in dots
-        if d.series == name
-    ]
+    ends = [(d, d.value - 2 * d.error, d.value + 2 * d.error) for d in dots if d.series == name]
+    rows = [{"row": d.row, "series": name, "value": d.value, "low": low, "high": high} for d, low, high in ends]
     if not rows:
         return []
-    base = alt.Chart(theme.data(rows))
+    base = theme.chart(rows)
     bars = base.mark_rule(color=theme.colour(place), strokeWidth=2, yOffset=shift, y2Offset=shift, clip=True)
     points = base.mark_point(
         filled=True, opacity=1, size=85, color=theme.colour(place), shape=_SHAPES[place % len(_SHAPES)], stroke="white",
@@ -238,8 +225,8 @@ def curves_chart(comparison: TrainingComparison, *, title: str | None = None) ->
     """Every curve that was compared: predicted as a line, trained as points ± 2 standard errors."""
     panels = {
         c.name: [
-            Series("predicted", c.steps.tolist(), c.predicted.tolist(), mark="line"),
-            Series("trained", c.steps.tolist(), c.trained.tolist(), c.trained_se.tolist(), mark="points"),
+            Series("predicted", c.steps, c.predicted, mark="line"),
+            Series("trained", c.steps, c.trained, c.trained_se, mark="points"),
         ]
         for c in comparison.curves
         if len(c.steps)

@@ -77,9 +77,9 @@ class _Frame:
         values = [10.0**k for k in decades if k % every == 0]
         plain = "datum.value >= 0.001 && datum.value <= 10000"
         words = f"'× ' + ({plain} ? replace(format(datum.value, ',~g'), ',', ' ') : format(datum.value, '.0e'))"
+        look = theme.axis([self.low, self.high], type="log", values=values, labelExpr=words, grid=False)
         title = "Gradients from output to input: factor on their mean square, for a signal of constant size"
-        ends = [self.low, self.high]
-        return alt.X("g:Q", title=title, **theme.axis(ends, type="log", values=values, labelExpr=words, grid=False))
+        return alt.X("g:Q", title=title, **look)
 
     @property
     def y(self) -> alt.Y:
@@ -90,7 +90,7 @@ class _Frame:
 
 
 def _chart(rows: Sequence[theme.Row], frame: _Frame) -> alt.Chart:
-    return alt.Chart(theme.data(rows)).encode(x=frame.x, y=frame.y)
+    return theme.chart(rows, x=frame.x, y=frame.y)
 
 
 def _never(f: Frontier, frame: _Frame) -> alt.Chart:
@@ -98,14 +98,14 @@ def _never(f: Frontier, frame: _Frame) -> alt.Chart:
     edge = frame.curve(1.0 + f.data_gamma)
     rows = [{"g": frame.low, "y": min(frame.top, (1.0 + f.data_gamma) / frame.low), "floor": 1.0}]
     rows += [row | {"floor": 1.0} for row in edge]
-    area = alt.Chart(theme.data(rows)).mark_area(color=_NEVER, clip=True, opacity=1)
+    area = theme.chart(rows).mark_area(color=_NEVER, clip=True, opacity=1)
     return area.encode(x=frame.x, y=frame.y, y2="floor:Q")
 
 
 def _equal(f: Frontier, frame: _Frame) -> list[alt.Chart]:
     """The boundary, and the line of this network's own nonlinearity with its name along it."""
     layers = [_chart(frame.curve(1.0 + f.data_gamma), frame).mark_line(color="#999999", strokeWidth=1.5, clip=True)]
-    own = frame.curve(_own(f))
+    own = frame.curve((1.0 + f.data_gamma) * f.here.nonlinearity)
     if own:
         layers.append(_chart(own, frame).mark_line(color=_HERE, strokeDash=[7, 4], strokeWidth=2, clip=True))
     return layers
@@ -115,15 +115,9 @@ _TOOLTIP = theme.tooltip("name|network", "gamma|γ", "gradients", "nonlinearity|
 
 
 def _row(m: FrontierPoint) -> dict[str, Any]:
-    return {
-        "g": m.gradients,
-        "y": 1.0 + m.gamma,
-        "name": m.name.replace("-", "−"),
-        "gamma": theme.number(m.gamma),
-        "gradients": f"× {theme.number(m.gradients)}",
-        "nonlinearity": theme.number(m.nonlinearity),
-        "note": m.note,
-    }
+    words = {"gamma": theme.number(m.gamma), "gradients": f"× {theme.number(m.gradients)}", "note": m.note}
+    words |= {"name": m.name.replace("-", "−"), "nonlinearity": theme.number(m.nonlinearity)}
+    return {"g": m.gradients, "y": 1.0 + m.gamma, **words}
 
 
 def _knob(reached: Sequence[FrontierPoint], frame: _Frame) -> list[alt.Chart]:
@@ -186,17 +180,12 @@ def _remedies(f: Frontier, groups: Sequence[_Group], frame: _Frame) -> list[alt.
         layers += [] if same else [line]
         spot = _chart([{**_row(first), "name": group.name, "number": str(number)}], frame).encode(tooltip=_TOOLTIP)
         x = alt.value(_WIDTH + 26)
-        beside = alt.Chart(theme.data([{"number": str(number)}])).encode(x=x, y=alt.value(44 * number))
+        beside = theme.chart([{"number": str(number)}], x=x, y=alt.value(44 * number))
         layers += theme.numbered(beside, _REMEDY, hollow=group.head)
         layers += theme.numbered(spot.encode(yOffset=alt.value(-24 if same else 0)), _REMEDY, hollow=group.head)
         text = "\n".join(theme.wrapped(group.name, 30, 2)) + ": no change" * same
         layers.append(theme.text_at(text, _WIDTH + 44, 44 * number))
     return layers
-
-
-def _own(f: Frontier) -> float:
-    """(1 + γ)·g of this network's line."""
-    return (1.0 + f.data_gamma) * f.here.nonlinearity
 
 
 def _near_one(m: FrontierPoint) -> bool:
@@ -209,12 +198,9 @@ def _entries(f: Frontier) -> list[theme.Entry]:
     found = [theme.Entry(own, _HERE, shape="circle"), theme.Entry("as nonlinear as this network", _HERE, dash=(7, 4))]
     if f.reached:
         found.append(theme.Entry(f"tuned: {f.knob.replace('_', ' ')}", _KNOB, shape="circle"))
-    found.append(theme.Entry("remedy", _REMEDY, shape="circle"))
-    return [
-        *found,
-        theme.Entry("first guesses only", _REMEDY, shape="circle", filled=False),
-        theme.Entry("no network, unless its head is moved", _NEVER, shape="square"),
-    ]
+    found += [theme.Entry("remedy", _REMEDY, shape="circle")]
+    found += [theme.Entry("first guesses only", _REMEDY, shape="circle", filled=False)]
+    return [*found, theme.Entry("no network, unless its head is moved", _NEVER, shape="square")]
 
 
 def _title(f: Frontier) -> str:

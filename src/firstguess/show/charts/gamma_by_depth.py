@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 720, 440
 _GUTTER = 118  # pixels at the left for the words
-_SAME = 1e-6  # relative difference up to which curves are one line with all their names
+_SAME: Any = {"rtol": 1e-6, "atol": 0, "equal_nan": True}  # curves that coincide
 _LABEL = 34  # characters of a name
 _END = 10  # pixels after the last layer
 _BANDS = ("#FFFFFF", "#FBF9F4", "#F7F3EA", "#EFE6D3")
@@ -72,12 +72,6 @@ class GammaScale:
         return theme.axis([self.low, self.top], labelExpr=words, grid=False, **look)
 
 
-@dataclass
-class _Line:
-    names: list[str]
-    gamma: list[float]
-
-
 def gamma_by_depth_chart(
     predictions: Mapping[str, Prediction] | Sequence[Prediction], *, title: str | None = None
 ) -> theme.Chart:
@@ -87,18 +81,27 @@ def gamma_by_depth_chart(
     decade that occurs and linear below it, so γ = 0 is on it. Curves that coincide are one line with all their names.
     """
     named = _named(predictions)
-    lines = _lines(named)
-    scale = GammaScale.of([g for line in lines for g in line.gamma])
-    longest = max(len(line.gamma) for line in lines)
-    output = longest if len({len(line.gamma) for line in lines}) == 1 else None
+    lines: list[tuple[str, list[float]]] = []  # names of curves that coincide come together
+    for name, p in named.items():
+        gamma = p.gamma.tolist()
+        same = (k for k, (_, one) in enumerate(lines) if len(one) == len(gamma) and np.allclose(one, gamma, **_SAME))
+        if (k := next(same, None)) is None:
+            lines.append((name, gamma))
+        else:
+            lines[k] = f"{lines[k][0]}, {name}", lines[k][1]
+    scale = GammaScale.of([g for _, gamma in lines for g in gamma])
+    longest = max(len(gamma) for _, gamma in lines)
+    output = longest if len({len(gamma) for _, gamma in lines}) == 1 else None
     x, y = layer_axis(longest, output), scale.axis()
     layers = bands(scale)
     # Short networks are drawn over long ones, with which they may coincide as far as they go.
-    for index, line in sorted(enumerate(lines), key=lambda item: -len(item[1].gamma)):
-        layers += curve(line.gamma, ", ".join(line.names), theme.colour(index), theme.dash(index), scale, x, y)
-    layers += key([_entry(line, index) for index, line in enumerate(lines)], stacked=True)
+    for index, (names, gamma) in sorted(enumerate(lines), key=lambda item: -len(item[1][1])):
+        layers += curve(gamma, names, theme.colour(index), theme.dash(index), scale, x, y)
+    short = [f"{theme.shortened(names, 4 * _LABEL)}: γ = {theme.number(gamma[-1])}" for names, gamma in lines]
+    layers += key([Entry(n, theme.colour(k), theme.dash(k)) for k, n in enumerate(short)], stacked=True)
     chart = theme.stacked(layers, WIDTH, HEIGHT)
-    return theme.house(chart, title or _title(lines), _subtitle(list(named.values()), scale))
+    said = title or _title([gamma[-1] for _, gamma in lines if not math.isnan(gamma[-1])])
+    return theme.house(chart, said, _subtitle(list(named.values()), scale))
 
 
 def layer_axis(longest: int, output: int | None) -> alt.X:
@@ -126,11 +129,9 @@ def fills(edges: Sequence[float]) -> list[alt.Chart]:
         for low, high, name, fill in zip(edges, edges[1:], WORDS, _BANDS, strict=False)
     ]
     color = alt.Color("fill:N", scale=None, legend=None)
-    base = alt.Chart(theme.data(rows)).encode(y="position:Q", color=color, x=alt.value(0), x2=alt.value("width"))
-    borders = alt.Chart(theme.data(rows[:-1])).encode(y="position:Q")
-    first, others = (
-        alt.Chart(theme.data(part)).encode(text="word:N", x=alt.value(10)) for part in (rows[:1], rows[1:])
-    )
+    base = theme.chart(rows, y="position:Q", color=color, x=alt.value(0), x2=alt.value("width"))
+    borders = theme.chart(rows[:-1], y="position:Q")
+    first, others = (theme.chart(part, text="word:N", x=alt.value(10)) for part in (rows[:1], rows[1:]))
     look: Any = {"align": "left", "fontSize": 14, "fontStyle": "italic", "color": "#7A6A3F"}
     return [
         base.mark_rect().encode(y2="low:Q"),
@@ -144,22 +145,17 @@ def curve(
     gamma: Sequence[float], label: str, colour: str, dash: list[int], scale: GammaScale, x: alt.X, y: alt.Y
 ) -> list[alt.Chart]:
     """One line of γ by layer, with a mark on every layer where there is room."""
+    drawn = range(len(gamma))
+    if len(gamma) > 500:  # of a very deep network the first layers, where γ changes fast, and an even choice of others
+        drawn = sorted({*range(60), *np.round(np.linspace(0, len(gamma) - 1, 400)).astype(int).tolist()})
     rows: list[Row] = [
         {"curve": label, "layer": i + 1, "gamma": gamma[i] if math.isfinite(gamma[i]) else None,
          "position": None if math.isnan(gamma[i]) else scale(gamma[i]),  # the line breaks where γ is not known
          "text": theme.number(gamma[i])}
-        for i in _shown(len(gamma))
+        for i in drawn
     ]  # fmt: skip
     tips = theme.tooltip("curve|network", "layer", "text|γ")
     return theme.line(rows, x, y, colour, tips, dots=42 if len(gamma) <= _MARKED else 0, width=3, dash=dash)
-
-
-def _shown(length: int) -> list[int]:
-    """Layers to draw of a very deep network: the first ones, where γ changes fast, and an even choice of the rest."""
-    if length <= 500:
-        return list(range(length))
-    even = np.round(np.linspace(0, length - 1, 400)).astype(int).tolist()
-    return sorted({*range(60), *even})
 
 
 def _named(predictions: Mapping[str, Prediction] | Sequence[Prediction]) -> dict[str, Prediction]:
@@ -198,27 +194,7 @@ def _differences(texts: Sequence[str]) -> list[str]:
     return cores if readable else list(texts)
 
 
-def _lines(named: Mapping[str, Prediction]) -> list[_Line]:
-    """One line a curve; names of curves that coincide come together."""
-    lines: list[_Line] = []
-    for name, p in named.items():
-        gamma = p.gamma.tolist()
-        for line in lines:
-            if len(line.gamma) == len(gamma) and np.allclose(line.gamma, gamma, rtol=_SAME, atol=0, equal_nan=True):
-                line.names.append(name)
-                break
-        else:
-            lines.append(_Line([name], gamma))
-    return lines
-
-
-def _entry(line: _Line, index: int) -> Entry:
-    names = theme.shortened(", ".join(line.names), 4 * _LABEL)
-    return Entry(f"{names}: γ = {theme.number(line.gamma[-1])}", theme.colour(index), theme.dash(index))
-
-
-def _title(lines: Sequence[_Line]) -> str:
-    ends = [line.gamma[-1] for line in lines if not math.isnan(line.gamma[-1])]
+def _title(ends: Sequence[float]) -> str:
     if not ends:
         return "The drift ratio γ by layer"
     low, high = theme.number(min(ends)), theme.number(max(ends))
@@ -229,9 +205,8 @@ def _title(lines: Sequence[_Line]) -> str:
 
 def _subtitle(predictions: Sequence[Prediction], scale: GammaScale) -> list[str]:
     depths = sorted({p.network.depth for p in predictions})
-    layers = (
-        f"{theme.spaced(depths[0])}" if len(depths) == 1 else f"{theme.spaced(depths[0])} to {theme.spaced(depths[-1])}"
-    )
+    first, last = theme.spaced(depths[0]), theme.spaced(depths[-1])
+    layers = first if len(depths) == 1 else f"{first} to {last}"
     assumptions = dict.fromkeys(a for p in predictions for a in p.assumptions)
     readings = " and ".join(dict.fromkeys(p.reading for p in predictions))
     first = f"Untrained networks with {layers} hidden layer{'s' * (layers != '1')}, {readings}."

@@ -73,7 +73,9 @@ def guesses_chart(
     """
     named = _named(laws, labels)
     classes = sorted({law.guesses.classes for law in named})
-    end = _end(named)
+    # Where the axis ends: at 1, unless all distributions of many classes end long before.
+    reach = max(max(law.guesses.quantile(0.999), law.guesses.expected_max()) for law in named)
+    end = 1.0 if reach > 0.4 else min(1.0, 1.25 * reach)
     curves = [law.curve(end) for law in named]
     top = _top(named, curves, end)
     cut = [_mass_above(law, curve, top) for law, curve in zip(named, curves, strict=True)]
@@ -84,15 +86,15 @@ def guesses_chart(
     x = alt.X("fraction:Q", title=title_of_x, **theme.axis([0, end], labelExpr=theme.PERCENT, tickCount=6))
     masses_only = not any(curves)
     look = theme.axis([0, top], tickCount=5, labelExpr=theme.PERCENT if masses_only else "datum.label")
-    y = alt.Y(
-        "density:Q", title="% of initializations" if masses_only else "% of initializations, per 1 % of share", **look
-    )
-    layers: list[alt.Chart] = _even_splits(classes, x, end)
+    words = "% of initializations" + ("" if masses_only else ", per 1 % of share")
+    y = alt.Y("density:Q", title=words, **look)
+    text: Any = {"align": "center", "dy": -9, "baseline": "bottom", "color": theme.SOFT}
+    places = [1 / m for m in classes if 1 / m < end]
+    layers = [layer for at in places for layer in theme.named_rule(x, at, "even split", 5, **text)]
     texts: list[alt.Chart] = []
     for index, (law, curve) in enumerate(zip(named, curves, strict=True)):
         rows: list[Row] = [{"law": law.label, "fraction": g, "density": min(p, 4 * top), "exact": p} for g, p in curve]
-        if rows:
-            layers += _curve(law, rows, index, x, y, colours)
+        layers += _curve(law, rows, index, x, y, colours) if rows else []
         arrow, text = _arrows(law, index, 0.94 * top, x, y, colours)
         layers += arrow
         texts += text
@@ -108,48 +110,32 @@ def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -
     if labels is not None and len(labels) != len(laws):
         expected = f"as many labels as distributions, {len(laws)}"
         raise InvalidInput(expected, got=len(labels), where="guesses_chart(labels)", hint="labels=None")
-    named: list[_Law] = []
+    found: list[Guesses | MixedGuesses] = []
     for index, law in enumerate(laws):
-        guesses = law.guesses if isinstance(law, Prediction) else law
+        guesses: object = law.guesses if isinstance(law, Prediction) else law
         if not isinstance(guesses, Guesses | MixedGuesses):
-            expected = "a Guesses or a Prediction"
-            got = type(guesses).__name__
-            hint = "guesses_chart(fg.predict(net))"
-            raise InvalidInput(expected, got=got, where=f"guesses_chart, argument {index + 1}", hint=hint)
-        name = "drift ratio " if labels is None else f"{labels[index]}, "
-        gamma = float(law.gamma[-1]) if isinstance(law, Prediction) else guesses.gamma  # as its page has it
-        text = f"{name}γ = {theme.number(gamma)}"
-        if len({_guesses(other).classes for other in laws}) > 1:
-            text += f", {theme.count(guesses.classes)} classes"
-        if len({_guesses(other).points for other in laws}) > 1:
-            text += f", {_points(guesses.points)}"
-        same = sum(other.label.startswith(text) for other in named)
-        named.append(_Law(text + (f" ({same + 1})" if same else ""), guesses))
-    return [_Law(f"{law.label}: {_favour(law.guesses)}", law.guesses) for law in named]
-
-
-def _favour(g: Guesses | MixedGuesses) -> str:
-    return "no class is favoured" if _even(g) else f"{theme.percent(g.expected_max())} in the favoured class"
+            sampled = isinstance(guesses, EmpiricalGuesses)
+            hint = "readings_chart(None, prediction)" if sampled else "guesses_chart(fg.predict(net))"
+            got = "a sampled one (kernel reading)" if sampled else type(guesses).__name__
+            where = f"guesses_chart, argument {index + 1}"
+            raise InvalidInput("a Guesses or a Prediction", got=got, where=where, hint=hint)
+        found.append(guesses)
+    texts: list[str] = []
+    for index, (law, g) in enumerate(zip(laws, found, strict=True)):
+        gamma = float(law.gamma[-1]) if isinstance(law, Prediction) else g.gamma  # as its page has it
+        text = f"{'drift ratio ' if labels is None else f'{labels[index]}, '}γ = {theme.number(gamma)}"
+        text += f", {theme.count(g.classes)} classes" if len({one.classes for one in found}) > 1 else ""
+        text += f", {_points(g.points)}" if len({one.points for one in found}) > 1 else ""
+        same = sum(other.startswith(text) for other in texts)
+        texts.append(text + (f" ({same + 1})" if same else ""))
+    shares = [f"{theme.percent(g.expected_max())} in the favoured class" for g in found]
+    favours = ["no class is favoured" if _even(g) else share for g, share in zip(found, shares, strict=True)]
+    return [_Law(f"{text}: {favour}", g) for text, favour, g in zip(texts, favours, found, strict=True)]
 
 
 def _even(g: Guesses | MixedGuesses) -> bool:
     """No class is favoured: γ = 0, or so near to it that it makes no difference in the figures shown."""
     return theme.percent(Guesses(g.gamma, g.classes).expected_max()) == theme.percent(1 / g.classes)
-
-
-def _guesses(law: Guesses | Prediction) -> Guesses | MixedGuesses:
-    guesses = law.guesses if isinstance(law, Prediction) else law
-    if isinstance(guesses, EmpiricalGuesses):
-        expected = "a distribution in closed form"
-        hint = "readings_chart(None, prediction)"
-        raise InvalidInput(expected, got="a sampled one (kernel reading)", where="guesses_chart", hint=hint)
-    return guesses
-
-
-def _end(named: Sequence[_Law]) -> float:
-    """Where the axis ends: at 1, unless all distributions of many classes end long before."""
-    reach = max(max(law.guesses.quantile(0.999), law.guesses.expected_max()) for law in named)
-    return 1.0 if reach > 0.4 else min(1.0, 1.25 * reach)
 
 
 def _top(named: Sequence[_Law], curves: Sequence[Sequence[tuple[float, float]]], end: float) -> float:
@@ -176,7 +162,7 @@ def _mass_above(law: _Law, curve: Sequence[tuple[float, float]], top: float) -> 
 def _curve(law: _Law, rows: Sequence[Row], index: int, x: alt.X, y: alt.Y, colours: alt.Color) -> list[alt.Chart]:
     few = law.guesses.points is not None and law.guesses.points <= _STEPS
     how: Any = "step" if few else "linear"
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, color=colours)
+    base = theme.chart(rows, x=x, y=y, color=colours)
     tooltip = theme.tooltip("law", "fraction|share|.3f", "exact|density|.4g")
     return [
         base.mark_area(interpolate=how, opacity=0.09, line=False, clip=True),
@@ -189,21 +175,15 @@ def _arrows(
 ) -> tuple[list[alt.Chart], list[alt.Chart]]:
     """A point mass: an arrow as high as it is probable, and its probability next to the head."""
     rows = [
-        {
-            "law": law.label,
-            "fraction": place,
-            "density": height * mass,
-            "probability": mass,
-            "floor": 0.0,
-            "text": f"{theme.percent(mass)} of all networks: exactly {theme.percent(place)}",
-        }
+        {"law": law.label, "fraction": place, "density": height * mass, "probability": mass, "floor": 0.0,
+         "text": f"{theme.percent(mass)} of all networks: exactly {theme.percent(place)}"}
         for place, mass in law.masses
-    ]
+    ]  # fmt: skip
     if not rows:
         return [], []
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, color=colours)
+    base = theme.chart(rows, x=x, y=y, color=colours)
     left, right = (alt.datum.fraction <= 0.5), (alt.datum.fraction > 0.5)
-    text = alt.Chart(theme.data(rows)).encode(x=x, y=y, text="text:N")
+    text = theme.chart(rows, x=x, y=y, text="text:N")
     ink: Any = theme.colour(index)
     arrow = [
         base.mark_rule(strokeWidth=3.5).encode(y2="floor:Q"),
@@ -213,12 +193,6 @@ def _arrows(
         *theme.halo(text.transform_filter(left), align="left", dx=14, dy=-4, color=ink),
         *theme.halo(text.transform_filter(right), align="right", dx=-14, dy=-4, color=ink),
     ]
-
-
-def _even_splits(classes: Sequence[int], x: alt.X, end: float) -> list[alt.Chart]:
-    text: Any = {"align": "center", "dy": -9, "baseline": "bottom", "color": theme.SOFT}
-    places = [1 / m for m in classes if 1 / m < end]
-    return [layer for at in places for layer in theme.named_rule(x, at, "even split", 5, **text)]
 
 
 def _largest(named: Sequence[_Law], x: alt.X, end: float) -> list[alt.Chart]:
@@ -306,7 +280,7 @@ def support_chart(
         "kind:N", title=None, legend=None,
         scale=alt.Scale(domain=["predicted", "measured"], range=[theme.PALETTE[0], theme.PALETTE[1]]),
     )  # fmt: skip
-    base = alt.Chart(theme.data(rows)).encode(y=y)
+    base = theme.chart(rows, y=y)
     tooltip = theme.tooltip("step", "kind", "value|effective support|.0f", "before|before it|.0f")
     layers = [
         base.mark_bar(height=16, opacity=0.35).encode(x=x, x2="before:Q", color=colour, tooltip=tooltip),

@@ -12,7 +12,7 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
-from firstguess.show.charts.theme import LINE, Entry, Numbers, key_above
+from firstguess.show.charts.theme import LINE, Entry, Numbers
 
 _WIDTH, _HEIGHT = 420, 300
 _STEP = 6.0  # pixels between the points of two series that step aside
@@ -72,25 +72,23 @@ def lines_chart(
             raise InvalidInput("as many x, y and errors", got=f"{len(s.x)}, {len(s.y)}", where=f"series {s.label!r}")
     labels = list(dict.fromkeys(s.label for s in everything))
     y_range = y_domain or _range(everything, rules or {}, y_scale)
-    y_axis: Any = _axis(y_scale, everything, along="y")
-    if percent:
-        y_axis = alt.Axis(labelExpr=theme.PERCENT, tickCount=5)
+    y_axis = alt.Axis(labelExpr=theme.PERCENT, tickCount=5) if percent else _axis(y_scale, everything, along="y")
     y_words: Any = [y_title, _SYMLOG] if y_scale == "symlog" else y_title
-    scale = _scale(x_scale, x_domain or _ends(everything, x_scale))
+    scale = alt.Scale(type=x_scale, domain=list(x_domain or _ends(everything, x_scale)), nice=False)
     axis = _axis(x_scale, everything, along="x")
     x = alt.X("x:Q", title=f"{x_title} ({_SYMLOG})" if x_scale == "symlog" else x_title, scale=scale, axis=axis)
     places = _places(everything, labels) if dodge else {}
     charts: list[Any] = []
     for index, (heading, series) in enumerate(named.items()):
-        y = alt.Y("y:Q", title=y_words if index % columns == 0 else None, scale=_scale(y_scale, y_range), axis=y_axis)
+        scale_y = alt.Scale(type=y_scale, domain=list(y_range), nice=False)
+        y = alt.Y("y:Q", title=y_words if index % columns == 0 else None, scale=scale_y, axis=y_axis)
         last = index % columns == columns - 1 or index == len(named) - 1
         layers = _rules(rules or {}, y, width if last else None)
         drawn = sorted(series, key=lambda s: s.mark == "points") if dodge else series
         layers += [layer for s in drawn for layer in _layers(s, labels, x, y, x_scale, y_scale, y_range, places)]
-        head: Any = alt.TitleParams(heading, anchor="start", frame="group", fontSize=16, fontWeight="normal", offset=8)
-        charts.append(theme.stacked(layers, width, height, **({"title": head} if heading else {})))
-    rows = alt.concat(*charts, columns=columns, spacing=30)
-    chart: Any = alt.vconcat(key_above(_entries(everything, labels)), rows, spacing=14)
+        head = {"title": theme.heading(heading, size=16)} if heading else {}
+        charts.append(theme.stacked(layers, width, height, **head))
+    chart = theme.grid(charts, _entries(everything, labels), columns, spacing=30)
     return theme.house(chart, title, subtitle, wide=min(columns, len(charts)) * width > 640)
 
 
@@ -120,11 +118,6 @@ def _range(series: Sequence[Series], rules: Mapping[str, float], scale: Scale) -
         return low / 1.3, high * 1.3
     room = 0.05 * (high - low or abs(high) or 1.0)
     return (0.0 if 0 <= low < 0.5 * high else low - room), high + room
-
-
-def _scale(kind: Scale, domain: tuple[float, float]) -> alt.Scale:
-    options: dict[str, Any] = {"type": kind} if kind != "linear" else {}
-    return alt.Scale(domain=list(domain), nice=False, **options)
 
 
 def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) -> alt.Axis:
@@ -191,7 +184,7 @@ def _layers(
             continue
         low, high = (b - 2 * e, b + 2 * e) if math.isfinite(e) else (b, b)
         rows.append({"x": a, "y": b, "low": max(low, y_range[0]), "high": min(high, y_range[1]), "series": s.label})
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
+    base = theme.chart(rows, x=x, y=y)
     tooltip = theme.tooltip("series", "x|x|.4~g", "y|y|.4~g")
     found: list[alt.Chart] = []
     if s.mark != "points":
@@ -200,17 +193,11 @@ def _layers(
         found.append(base.mark_line(color=colour, strokeWidth=width, strokeDash=dash, clip=True))
     if s.mark in ("points", "both"):
         if s.error is not None:
-            bars = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=1.8, clip=True, **moved)
+            bars = theme.chart(rows).mark_rule(color=colour, strokeWidth=1.8, clip=True, **moved)
             found.append(bars.encode(x=x, y="low:Q", y2="high:Q"))
-        inside = [
-            row for row in rows if y_range[0] <= row["y"] <= y_range[1]
-        ]  # a clipped line leaves, a point would not
-        point = (
-            alt.Chart(theme.data(inside))
-            .encode(x=x, y=y)
-            .mark_point(filled=True, color=colour, size=58, opacity=1, stroke="white", strokeWidth=0.8, **moved)
-        )
-        found.append(point.encode(tooltip=tooltip))
+        inside = [row for row in rows if y_range[0] <= row["y"] <= y_range[1]]  # a clipped line leaves, no point would
+        look: Any = {"filled": True, "size": 58, "opacity": 1, "stroke": "white", "strokeWidth": 0.8, **moved}
+        found.append(theme.chart(inside, x=x, y=y, tooltip=tooltip).mark_point(color=colour, **look))
     return found
 
 
@@ -218,11 +205,11 @@ def _rules(rules: Mapping[str, float], y: alt.Y, beside: int | None) -> list[alt
     """Lines across a panel; `beside` it, at this many pixels, their names."""
     layers: list[alt.Chart] = []
     for text, value in rules.items():
-        base = alt.Chart(theme.data([{"y": value, "text": text}])).encode(y=y)
+        base = theme.chart([{"y": value, "text": text}], y=y)
         layers.append(base.mark_rule(color="#8A8A8A", strokeDash=[2, 3], strokeWidth=1.5))
         if beside is not None:
             lines: Any = theme.wrapped(text, 18, 3)
-            word = alt.Chart(theme.data([{"y": value, "text": lines}])).encode(y=y, x=alt.value(beside + 8))
+            word = theme.chart([{"y": value, "text": lines}], y=y, x=alt.value(beside + 8))
             mark: Any = {"align": "left", "baseline": "middle", "dy": -8 * (len(lines) - 1), "lineHeight": 16}
             layers.append(word.mark_text(color=theme.SOFT, fontSize=13, **mark).encode(text="text:N"))
     return layers
@@ -283,19 +270,27 @@ def panels_chart(
     """
     _check(panels)
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    tops = [panel.top or 1.06 * _highest(panel) for panel in panels]
+    every = [np.concatenate([[], *([] if p.density is None else [p.density]), *p.curves.values()]) for p in panels]
+    tops = [
+        p.top or 1.06 * (max(v[np.isfinite(v)].tolist(), default=1.0) or 1.0)
+        for p, v in zip(panels, every, strict=True)
+    ]
     if common:
         tops = [max(tops)] * len(tops)
     charts: list[Any] = []
     for i, (panel, top) in enumerate(zip(panels, tops, strict=True)):
-        x = _x(panel, x_title if i + columns >= len(panels) else None, percent)
+        ends = [float(panel.edges[0]), float(panel.edges[-1])]
+        shares: Any = {"labelExpr": theme.PERCENT, "values": [0, 0.5, 1], "labelFlush": False}
+        look = theme.axis(ends, **(shares if percent else {"tickCount": 5}))
+        x = alt.X("from:Q", title=x_title if i + columns >= len(panels) else None, **look)
         words = "Probability density" if i % columns == 0 else None
         y = alt.Y("density:Q", title=words, **theme.axis([0, top], clamp=True, tickCount=3))
-        charts.append(theme.stacked(_panels_layers(panel, top, names, x, y), width, height, title=_heading(panel)))
+        head = theme.heading(panel.label, panel.note, size=15)
+        charts.append(theme.stacked(_panels_layers(panel, top, names, x, y), width, height, title=head))
     has_bars = any(panel.density is not None for panel in panels)
     entries = [Entry(bars, theme.PALE_BLUE, shape="square")] if has_bars else []
     entries += [Entry(name, _STEPS[i % 4], theme.DASHES[i % 4]) for i, name in enumerate(names)]
-    grid: Any = alt.vconcat(key_above(entries), alt.concat(*charts, columns=columns, spacing=26), spacing=14)
+    grid = theme.grid(charts, entries, columns)
     return theme.house(grid, title, subtitle, wide=min(columns, len(panels)) * width > 640)
 
 
@@ -308,25 +303,6 @@ def _check(panels: Sequence[Panel]) -> None:
             if values is not None and len(values) != bins:
                 expected = f"{bins} bins"
                 raise InvalidInput(expected, got=f"{len(values)} values of {name}", where=f"panel {panel.label!r}")
-
-
-def _highest(panel: Panel) -> float:
-    values = [*([] if panel.density is None else panel.density), *(v for c in panel.curves.values() for v in c)]
-    return max((float(v) for v in values if math.isfinite(v)), default=1.0) or 1.0
-
-
-def _x(panel: Panel, title: str | None, percent: bool) -> alt.X:
-    look: Any = (
-        {"labelExpr": theme.PERCENT, "values": [0, 0.5, 1], "labelFlush": False} if percent else {"tickCount": 5}
-    )
-    return alt.X("from:Q", title=title, **theme.axis([float(panel.edges[0]), float(panel.edges[-1])], **look))
-
-
-def _heading(panel: Panel) -> alt.TitleParams:
-    return alt.TitleParams(
-        panel.label, subtitle=[panel.note] if panel.note else [], anchor="start", frame="group", fontSize=15,
-        subtitleFontSize=13, fontWeight="normal", offset=8, subtitlePadding=3,
-    )  # fmt: skip
 
 
 def _panels_layers(panel: Panel, top: float, names: list[str], x: alt.X, y: alt.Y) -> list[alt.Chart]:

@@ -111,45 +111,34 @@ def _edges(values: Array) -> Array:
 
 
 def _heat(diagram: PhaseDiagram, shown: Quantity, frame: _Frame) -> alt.Chart:
-    names = diagram.names
     rows: list[dict[str, Any]] = []
     for j, row in enumerate(frame.rows):
         for i, column in enumerate(frame.columns):
-            c, chi = float(diagram.c[row, column]), float(diagram.chi[row, column])
-            rows.append(
-                {
-                    "weight_var": float(diagram.weight_vars[column]),
-                    "bias_var": float(diagram.bias_vars[row]),
-                    # a little overlap: no seams between cells
-                    "x": float(frame.x[i]),
-                    "x2": float(frame.x[i + 1] + 0.15 * (frame.x[i + 1] - frame.x[i]) * (i + 1 < len(frame.columns))),
-                    "y": float(frame.y[j]),
-                    "y2": float(frame.y[j + 1] + 0.15 * (frame.y[j + 1] - frame.y[j]) * (j + 1 < len(frame.rows))),
-                    "c": c,
-                    "chi": chi,
-                    "gamma": theme.number(float(diagram.gamma[row, column])),
-                    "phase": str(names[row, column]),
-                }
-            )
+            # a little overlap: no seams between cells
+            right = frame.x[i + 1] + 0.15 * (frame.x[i + 1] - frame.x[i]) * (i + 1 < len(frame.columns))
+            upper = frame.y[j + 1] + 0.15 * (frame.y[j + 1] - frame.y[j]) * (j + 1 < len(frame.rows))
+            cell = {"x": frame.x[i], "x2": right, "y": frame.y[j], "y2": upper, "c": diagram.c[row, column]}
+            cell |= {"weight_var": diagram.weight_vars[column], "bias_var": diagram.bias_vars[row]}
+            numbers = {name: float(value) for name, value in (cell | {"chi": diagram.chi[row, column]}).items()}
+            words = theme.number(float(diagram.gamma[row, column])), str(diagram.names[row, column])
+            rows.append({**numbers, "gamma": words[0], "phase": words[1]})
     if shown == "correlation":
-        color = alt.Color(
-            "c:Q",
-            title=["Correlation c* of two inputs", "after infinitely many layers"],
-            scale=alt.Scale(domain=np.linspace(0, 1, 7).tolist(), range=_CORRELATION, clamp=True, interpolate="rgb"),
-            legend=_legend([0, 0.25, 0.5, 0.75, 1], "datum.value == 0.5 ? '½' : format(datum.value, '~')"),
-        )
+        field, title = "c:Q", ["Correlation c* of two inputs", "after infinitely many layers"]
+        ends: Any = {"domain": np.linspace(0, 1, 7).tolist(), "range": _CORRELATION}
+        ticks, words = [0, 0.25, 0.5, 0.75, 1], "datum.value == 0.5 ? '½' : format(datum.value, '~')"
     else:
         finite = diagram.chi[(diagram.chi > 0) & np.isfinite(diagram.chi)]
         # even to both sides of 1, up to a factor of 4: beyond, gradients are lost within a few layers anyway
         reach = min(4.0, max(1.25, *(float(v) for v in (finite.max(), 1 / finite.min()))) if finite.size else 4.0)
         stops = np.exp(np.linspace(-math.log(reach), math.log(reach), 7)).tolist()
         ticks = [stops[0], 1 / math.sqrt(reach), 1.0, math.sqrt(reach), stops[-1]]
-        color = alt.Color(
-            "chi:Q",
-            title=["Change χ of gradients'", "mean square per layer"],
-            scale=alt.Scale(type="log", domain=stops, range=_GRADIENTS, clamp=True, interpolate="rgb"),
-            legend=_legend(ticks, "'× ' + format(datum.value, '.2~f')"),
-        )
+        field, title = "chi:Q", ["Change χ of gradients'", "mean square per layer"]
+        ends = {"type": "log", "domain": stops, "range": _GRADIENTS}
+        words = "'× ' + format(datum.value, '.2~f')"
+    look: Any = {"titlePadding": 12, "labelFontSize": 14, "labelOffset": 8, "offset": 24}
+    look |= {"orient": "right", "gradientLength": 260, "gradientThickness": 16}
+    legend = alt.Legend(values=ticks, labelExpr=words, **look)
+    color = alt.Color(field, title=title, scale=alt.Scale(clamp=True, interpolate="rgb", **ends), legend=legend)
     tooltip = theme.tooltip(
         "phase", "weight_var|weight variance|.4~g", "bias_var|bias variance|.4~g", "c|correlation c*|.4~g",
         "gamma|drift ratio γ", "chi|gradients χ|.4~g",
@@ -157,18 +146,7 @@ def _heat(diagram: PhaseDiagram, shown: Quantity, frame: _Frame) -> alt.Chart:
     axes = frame.axes()
     where = {"x": axes["x"].copy(), "y": axes["y"].copy()}
     where["x"].shorthand, where["y"].shorthand = "x:Q", "y:Q"
-    return (
-        alt.Chart(theme.data(rows))
-        .mark_rect(clip=True)
-        .encode(**where, x2="x2:Q", y2="y2:Q", color=color, tooltip=tooltip)
-    )
-
-
-def _legend(values: list[float], words: str) -> alt.Legend:
-    return alt.Legend(
-        orient="right", gradientLength=260, gradientThickness=16, values=values, labelExpr=words, offset=24,
-        titlePadding=12, labelFontSize=14, labelOffset=8,
-    )  # fmt: skip
+    return theme.chart(rows, **where, x2="x2:Q", y2="y2:Q", color=color, tooltip=tooltip).mark_rect(clip=True)
 
 
 def _borders(diagram: PhaseDiagram) -> list[_Border]:
@@ -198,7 +176,7 @@ def _line(border: _Border, frame: _Frame) -> list[alt.Chart]:
         {"weight_var": w, "bias_var": b, "order": k, "line": border.words}
         for k, (w, b) in enumerate(_points(border, frame))
     ]
-    base = alt.Chart(theme.data(rows)).encode(**frame.axes(), order="order:Q", tooltip=alt.Tooltip("line:N", title=""))
+    base = theme.chart(rows, **frame.axes(), order="order:Q", tooltip=alt.Tooltip("line:N", title=""))
     return [
         base.mark_line(color="white", strokeWidth=5.5, opacity=0.75, clip=True),
         base.mark_line(color=theme.INK, strokeWidth=2.5, strokeDash=border.dash, clip=True),
@@ -212,7 +190,7 @@ def _own(mark: FixedPoint) -> str:
 def _place(mark: FixedPoint, frame: _Frame) -> list[alt.Chart]:
     """A network's own place with its variances, towards the middle of the figure."""
     row = {"weight_var": mark.weight_var, "bias_var": mark.bias_var, "text": _own(mark)}
-    base = alt.Chart(theme.data([row])).encode(**frame.axes())
+    base = theme.chart([row], **frame.axes())
     dot: Any = {"filled": True, "size": 150, "opacity": 1, "color": theme.INK, "stroke": "white", "strokeWidth": 2}
     left = mark.weight_var < (frame.x[0] + frame.x[-1]) / 2
     up = 1 if mark.bias_var < (frame.y[0] + frame.y[-1]) / 2 else -1
@@ -234,7 +212,7 @@ def _names(diagram: PhaseDiagram, mark: FixedPoint | None, frame: _Frame) -> lis
             place = _room((names == name) & free, words, frame)
             if place is None:
                 continue
-            text = alt.Chart(theme.data([{**place, "text": "\n".join(words)}])).encode(**frame.axes(), text="text:N")
+            text = theme.chart([{**place, "text": "\n".join(words)}], **frame.axes(), text="text:N")
             look: Any = {"lineBreak": "\n", "lineHeight": 19, "dy": -9.5 * (len(words) - 1), "baseline": "middle"}
             layers += theme.halo(text, **look, fontSize=15, fontWeight="bold")
             break
@@ -320,16 +298,14 @@ def transformer_phases_chart(
     x = alt.X("strength:N", sort=None, title="Strength of queries and keys, σ_Qσ_K", **look)
     sort = [f"{a:.2g}" for a in diagram.residuals[::-1]]
     y = alt.Y("residual:N", sort=sort, title="Strength of residuals, α", **look)
-    scale: Any = {"domain": ends} if ends else {"type": "symlog"}
-    legend = alt.Legend(format=form)
-    heat = alt.Color(
-        "value:Q", title=None, scale=alt.Scale(range=_CORRELATION, interpolate="rgb", **scale), legend=legend
-    )
+    kind: Any = {"domain": ends} if ends else {"type": "symlog"}
+    scale = alt.Scale(range=_CORRELATION, interpolate="rgb", **kind)
+    heat = alt.Color("value:Q", title=None, scale=scale, legend=alt.Legend(format=form))
     tooltip = theme.tooltip(
         "phase", "strength", "residual", f"value|{words}|.3~g", "beta|std of attention logits|.3~g",
         "entropy|entropy|.3f", "limit|its random-energy limit|.3f",
     )  # fmt: skip
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    base = theme.chart(rows, x=x, y=y, tooltip=tooltip)
     condensed = base.transform_filter(f"datum.beta >= {diagram.condensed!r}")
     layers = [
         base.mark_rect().encode(color=heat),

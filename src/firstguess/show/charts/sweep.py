@@ -62,23 +62,19 @@ def study_chart(
         subtitle.append(f"points of one colour differ in {', '.join(others)}")
     if f"{y}_se" in chosen:
         subtitle.append("bars: ± 2 standard errors")
-    words, along = WORDS.get(y, y), WORDS.get(x, x)
+    words, along, subtitle = WORDS.get(y, y), WORDS.get(x, x), ["; ".join(subtitle)]
+    head = title(fine, y, [name for name in (*settings, x, color) if name])
     percent = y in _SHARES
     if all(_is_number(row[x]) for row in fine):
         drawn = {heading: _series(found, x, y, color) for heading, found in panels.items()}
-        return lines_chart(
-            drawn, title=title(fine, y, [name for name in (*settings, x, color) if name]), x_title=along,
-            y_title=words, subtitle=["; ".join(subtitle)], x_scale=_scale(fine, x),
-            y_scale="linear" if percent else _scale(fine, y), percent=percent, dodge=True,
-        )  # fmt: skip
+        look: Any = {"x_scale": _scale(fine, x), "y_scale": "linear" if percent else _scale(fine, y)}
+        look |= {"percent": percent, "dodge": True, "x_title": along, "y_title": words}
+        return lines_chart(drawn, title=head, subtitle=subtitle, **look)
     dots = {
         heading: [Dot(_said(row[x]), _label(row, color, y), float(row[y]), _error(row, y)) for row in found]
         for heading, found in panels.items()
     }
-    return dots_chart(
-        dots, title=title(fine, y, [name for name in (*settings, x, color) if name]), x_title=words,
-        subtitle=["; ".join(subtitle)], percent=percent,
-    )  # fmt: skip
+    return dots_chart(dots, title=head, x_title=words, subtitle=subtitle, percent=percent)
 
 
 def defaults(

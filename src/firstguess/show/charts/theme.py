@@ -111,6 +111,11 @@ def data(rows: Sequence[Row]) -> Any:
     return {"values": [dict(row) for row in rows]}
 
 
+def chart(rows: Sequence[Row], **channels: Any) -> alt.Chart:
+    """What these channels draw of the rows."""
+    return alt.Chart(data(rows)).encode(**channels)
+
+
 PERCENT = "format(100 * datum.value, '~g') + ' %'"  # labels of an axis of shares
 THOUSANDS = "replace(format(datum.value, ','), /,/g, ' ')"  # labels of an axis of counts
 
@@ -158,7 +163,7 @@ def halo(text: alt.Chart, **mark: Any) -> list[alt.Chart]:
 def text_at(text: str, x: float, y: float, **mark: Any) -> alt.Chart:
     """Lines of text at these pixels, the first one there."""
     look: dict[str, Any] = {"align": "left", "baseline": "middle", "lineBreak": "\n", "lineHeight": 18, **mark}
-    word = alt.Chart(data([{"text": text}])).mark_text(**look)
+    word = chart([{"text": text}]).mark_text(**look)
     return word.encode(x=alt.value(x), y=alt.value(y), text="text:N")
 
 
@@ -178,7 +183,7 @@ def named_rule(
     own, other = ("x", "y") if isinstance(axis, alt.X) else ("y", "x")
     field = str(cast("Any", axis).shorthand).partition(":")[0]
     place: dict[str, Any] = {own: axis}
-    base = alt.Chart(data([{field: at, "text": text}])).encode(**place)
+    base = chart([{field: at, "text": text}], **place)
     word = base.encode(text="text:N", **{other: alt.value(along)})
     return [base.mark_rule(color=rule, strokeDash=list(dash), strokeWidth=width), *halo(word, **mark)]
 
@@ -188,7 +193,7 @@ def line(
     dots: float = 46, width: float = 2.5, dash: Sequence[int] = (1, 0),
 ) -> list[alt.Chart]:  # fmt: skip
     """A line through the rows, over a band from "low" to "high" of this opacity, with dots of this size (0: unseen)."""
-    base = alt.Chart(data(rows)).encode(x=x, y=y)
+    base = chart(rows, x=x, y=y)
     area = [base.mark_area(color=ink, opacity=band, clip=True).encode(y="low:Q", y2="high:Q")] if band else []
     point: Any = {"filled": True, "color": ink, "size": dots or 24, "opacity": 1 if dots else 0}
     curve = base.mark_line(color=ink, strokeWidth=width, strokeDash=list(dash), clip=True)
@@ -239,7 +244,7 @@ def key(entries: Sequence[Entry], *, stacked: bool = False, width: float = 700) 
         name: channel("name:N", scale=alt.Scale(domain=names, range=of_entry[name]), legend=legend)
         for name, channel in channels
     }
-    nothing = alt.Chart(data([{"name": name} for name in names])).mark_point(size=0, opacity=1)
+    nothing = chart([{"name": name} for name in names]).mark_point(size=0, opacity=1)
     return [nothing.encode(x=alt.value(0), y=alt.value(0), **shown)]
 
 
@@ -248,9 +253,17 @@ def key_above(entries: Sequence[Entry], *, width: float = 900) -> alt.LayerChart
     return stacked(key(entries, width=width), 1, 1)
 
 
-def heading(text: str) -> alt.TitleParams:
-    """The title of a panel."""
-    return alt.TitleParams(text, fontSize=17, fontWeight="normal", frame="group", offset=14)
+def heading(text: str, note: str = "", *, size: int = 17) -> alt.TitleParams:
+    """The title of a panel, with a note below it."""
+    below: Any = {"subtitle": [note], "subtitleFontSize": 13, "subtitlePadding": 3} if note else {}
+    return alt.TitleParams(
+        text, fontSize=size, fontWeight="normal", frame="group", offset=14 if size > 16 and not note else 8, **below
+    )
+
+
+def grid(panels: Sequence[Any], entries: Sequence[Entry], columns: int, *, spacing: int = 26) -> Any:
+    """Panels in rows of `columns`, with one legend above them."""
+    return alt.vconcat(key_above(entries), alt.concat(*panels, columns=columns, spacing=spacing), spacing=14)
 
 
 def bars(
@@ -262,7 +275,7 @@ def bars(
         | {name: float(values[i]) for name, values in more.items()}
         for i, height in enumerate(heights)
     ]
-    base = alt.Chart(data(rows)).mark_rect(color=PALE_BLUE, stroke="white", strokeWidth=1, clip=True)
+    base = chart(rows).mark_rect(color=PALE_BLUE, stroke="white", strokeWidth=1, clip=True)
     return base.encode(x=x, x2="to:Q", y=y, y2="zero:Q", tooltip=tooltip("from|from|.3f", "to|to|.3f", *tips))
 
 
@@ -276,7 +289,7 @@ def outline(
     corners.append((float(edges[-1]), 0.0))
     rows = [{"from": a, "density": b, "order": k, **more} for k, (a, b) in enumerate(corners)]
     mark: Any = {"strokeDash": list(dash), "strokeJoin": "miter", "strokeCap": "butt", "clip": True}
-    return alt.Chart(data(rows)).mark_line(color=ink, strokeWidth=width, **mark).encode(x=x, y=y, order="order:Q")
+    return chart(rows).mark_line(color=ink, strokeWidth=width, **mark).encode(x=x, y=y, order="order:Q")
 
 
 def colour(index: int) -> str:
@@ -312,11 +325,11 @@ def assumed(assumptions: Sequence[str]) -> str:
     >>> assumed(["wide layers", "the distribution is sampled: 2000 draws"])
     'wide layers, the distribution is sampled (2 000 draws)'
     """
-    return ", ".join(re.sub(r"^the distribution is sampled: (\d+) draws$", _sampled, one) for one in assumptions)
 
+    def spelled(found: re.Match[str]) -> str:
+        return f"the distribution is sampled ({spaced(int(found[1]))} draws)"
 
-def _sampled(match: re.Match[str]) -> str:
-    return f"the distribution is sampled ({spaced(int(match[1]))} draws)"
+    return ", ".join(re.sub(r"^the distribution is sampled: (\d+) draws$", spelled, one) for one in assumptions)
 
 
 def count(many: int) -> str:

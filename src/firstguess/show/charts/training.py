@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -37,23 +36,29 @@ def training_chart(
 
     `runs` by name (e.g. a prediction and what was seen), or one of them.
     """
-    named: dict[str, Followed] = dict(runs) if isinstance(runs, Mapping) else {_word(runs): runs}
+    kind = "trained" if isinstance(runs, TrainedMembers) else "predicted"
+    named: dict[str, Followed] = dict(runs) if isinstance(runs, Mapping) else {kind: runs}
     if not named:
         raise InvalidInput("at least one run", got="none", where="training_chart", hint="training_chart({'gd': t})")
     steps = np.concatenate([run.curves.largest.steps for run in named.values()])
     x = theme.steps_axis(steps)
-    shares: list[Any] = _absorbed_at(next(iter(named.values())).absorption.level)
+    level = next(iter(named.values())).absorption.level  # at which the bias counts as absorbed
+    text: Any = {"align": "left", "dx": 4, "dy": 12, "color": theme.SOFT}
+    words = f"absorbed: {100 * level:.0f} %"
+    shares: list[Any] = theme.named_rule(alt.Y("share:Q"), level, words, 0, rule=theme.SOFT, **text)
     scores: list[Any] = []
     alone = len(named) == 1
     for index, (name, run) in enumerate(named.items()):
-        look = _Look(name, theme.colour(index), points=_as_points(named, run))
-        shares += _curve(run.curves.largest, look, x, band=True)
+        points = _as_points(named, run)
+        shares += _curve(run.curves.largest, name, theme.colour(index), x, points=points, band=True)
         for group in (FAVOURED, OTHERS):
-            ink = theme.colour(int(alone and group == OTHERS) + index)
-            own = _Look(f"{name}: {_GROUPS[group]}", ink, group == OTHERS, _as_points(named, run))
-            scores += _curve(run.curves.accuracy[group], own, x, band=alone)
+            ink, words = theme.colour(int(alone and group == OTHERS) + index), f"{name}: {_GROUPS[group]}"
+            known: Any = {"others": group == OTHERS, "points": points, "band": alone}
+            scores += _curve(run.curves.accuracy[group], words, ink, x, **known)
     if not alone:
-        shares += key([Entry(n, theme.colour(k), shape=_shape(named, run)) for k, (n, run) in enumerate(named.items())])
+        shapes = ["circle" if _as_points(named, run) else LINE for run in named.values()]
+        inks = [theme.colour(k) for k in range(len(named))]
+        shares += key([Entry(n, c, shape=s) for n, c, s in zip(named, inks, shapes, strict=True)])
     inks = [theme.colour(0), theme.colour(1)] if alone else [theme.SOFT, theme.SOFT]
     scores += key([Entry("class favoured at the start", inks[0]), Entry("other classes", inks[1], dash=_DASH)])
     left = theme.stacked(shares, _WIDTH, _HEIGHT, title=heading("Share of the largest class"))
@@ -62,54 +67,33 @@ def training_chart(
     return theme.house(chart, title or _title(named), subtitle or _subtitle(named), wide=True)
 
 
-@dataclass(frozen=True)
-class _Look:
-    """How one curve is drawn: a line, dashed for other classes; or points, hollow for other classes."""
-
-    name: str
-    colour: str
-    others: bool = False
-    points: bool = False
-
-
-def _word(run: Followed) -> str:
-    return "trained" if isinstance(run, TrainedMembers) else "predicted"
-
-
 def _as_points(named: Mapping[str, Followed], run: Followed) -> bool:
     """What was trained, next to something else."""
     return isinstance(run, TrainedMembers) and run is not next(iter(named.values()))
 
 
-def _shape(named: Mapping[str, Followed], run: Followed) -> str:
-    return "circle" if _as_points(named, run) else LINE
-
-
-def _absorbed_at(level: float) -> list[Any]:
-    """The share at which the bias counts as absorbed."""
-    text: Any = {"align": "left", "dx": 4, "dy": 12, "color": theme.SOFT}
-    return theme.named_rule(alt.Y("share:Q"), level, f"absorbed: {100 * level:.0f} %", 0, rule=theme.SOFT, **text)
-
-
-def _curve(curve: Curve, look: _Look, x: alt.X, *, band: bool) -> list[Any]:
+def _curve(
+    curve: Curve, name: str, colour: str, x: alt.X, *, others: bool = False, points: bool, band: bool
+) -> list[Any]:
+    """A line, dashed for other classes; or points, hollow for other classes."""
     errors = np.nan_to_num(_ERRORS * curve.se)
     rows: list[dict[str, Any]] = [
-        {"step": int(s), "mean": float(m), "low": float(a), "high": float(b), "run": look.name}
+        {"step": int(s), "mean": float(m), "low": float(a), "high": float(b), "run": name}
         | {"from": max(0.0, float(m - e)), "to": min(1.0, float(m + e))}
         for s, m, a, b, e in zip(curve.steps, curve.mean, curve.low, curve.high, errors, strict=True)
         if np.isfinite(m)
     ]
     y = alt.Y("mean:Q", title=None, **theme.axis([0, 1], labelExpr=theme.PERCENT))
     tooltip = theme.tooltip("run|of", "step", "mean|mean|.1%", "low|5 % are below|.1%", "high|5 % are above|.1%")
-    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
-    ink: Any = {"color": look.colour}
-    if look.points:
+    base = theme.chart(rows, x=x, y=y, tooltip=tooltip)
+    ink: Any = {"color": colour}
+    if points:
         edge: Any = {"strokeWidth": 1.5, "strokeDash": [3, 3], "opacity": 0.9}
         edges = [base.mark_line(**edge, **ink).encode(y=f"{side}:Q") for side in ("low", "high")] if band else []
         bars = base.mark_rule(strokeWidth=2, **ink).encode(y="from:Q", y2="to:Q")
-        fill: Any = {"filled": True, "fill": "white" if look.others else look.colour, "stroke": look.colour}
+        fill: Any = {"filled": True, "fill": "white" if others else colour, "stroke": colour}
         return [*edges, bars, base.mark_point(size=46, opacity=1, strokeWidth=2, **fill)]
-    line = base.mark_line(strokeWidth=3, strokeDash=_DASH if look.others else [1, 0], **ink)
+    line = base.mark_line(strokeWidth=3, strokeDash=_DASH if others else [1, 0], **ink)
     return [base.mark_area(opacity=0.16, **ink).encode(y="low:Q", y2="high:Q"), line] if band else [line]
 
 
@@ -131,11 +115,9 @@ def _title(named: Mapping[str, Followed]) -> str:
 
 
 def _within(found: Absorption) -> str:
-    return (
-        f"{spaced(found.median)} step{'s' if round(found.median) != 1 else ''}"
-        if np.isfinite(found.median)
-        else "more steps than shown"
-    )
+    if not np.isfinite(found.median):
+        return "more steps than shown"
+    return f"{spaced(found.median)} step{'s' if round(found.median) != 1 else ''}"
 
 
 def _subtitle(named: Mapping[str, Followed]) -> list[str]:
@@ -189,7 +171,7 @@ def absorption_chart(
         band = 0.12 if len(times) == 1 else 0.0  # bands of several families hide each other
         layers += theme.line(rows, x, y, ink, tips, band=band, dots=0, width=3, dash=theme.dash(index))
         if name in seen:
-            dots = alt.Chart(theme.data(_rows(name, seen[name], low, top))).encode(x=x, y=y, tooltip=tips)
+            dots = theme.chart(_rows(name, seen[name], low, top), x=x, y=y, tooltip=tips)
             mark: Any = {"filled": True, "size": 90, "opacity": 1, "stroke": "white", "strokeWidth": 1}
             layers.append(dots.mark_point(color=ink, **mark))
         entries.append(Entry(theme.shortened(name, 34), ink, theme.dash(index)))
@@ -197,7 +179,9 @@ def absorption_chart(
     entries += [Entry("kernel of data", theme.SOFT, shape="circle")] if seen else []
     layers += key(entries)
     chart = theme.stacked(layers, _ABSORPTION_WIDTH, _ABSORPTION_HEIGHT)
-    return theme.house(chart, title or _absorption_title(times), subtitle or _absorption_subtitle(everything[0], seen))
+    what = f"Until the largest share falls to {100 * everything[0].level:.0f} %, full batches"
+    default = what + ("; points are predicted from kernels of data" if seen else "") + "; steps on a logarithmic scale"
+    return theme.house(chart, title or _absorption_title(times), subtitle or [default])
 
 
 _TIPS = ("network", "depth|hidden layers", "text|median", "low|5 % are below|,.0f", "high|5 % are above|,.0f")
@@ -207,17 +191,14 @@ def _rows(name: str, family: Mapping[int, Absorption], low: float, top: float) -
     def inside(steps: float) -> float:
         return float(np.clip(steps, low, top))
 
-    return [
-        {
-            "network": name,
-            "depth": int(depth),
-            "median": inside(found.median),
-            "low": inside(found.quantile(LOW)),
-            "high": inside(found.quantile(HIGH)),
-            "text": spaced(found.median, "never"),
-        }
-        for depth, found in sorted(family.items())
-    ]
+    rows: list[dict[str, Any]] = []
+    for depth, found in sorted(family.items()):
+        low_end, middle, high_end = (
+            inside(steps) for steps in (found.quantile(LOW), found.median, found.quantile(HIGH))
+        )
+        row = {"network": name, "depth": int(depth), "median": middle, "low": low_end, "high": high_end}
+        rows.append({**row, "text": spaced(found.median, "never")})
+    return rows
 
 
 def _absorption_title(times: Times) -> str:
@@ -249,11 +230,6 @@ def _steps_text(number: float) -> str:
 
 def _layers(depth: int) -> str:
     return f"{depth} hidden layer{'s' if depth != 1 else ''}"
-
-
-def _absorption_subtitle(found: Absorption, seen: Times) -> list[str]:
-    what = f"Until the largest share falls to {100 * found.level:.0f} %, full batches"
-    return [what + ("; points are predicted from kernels of data" if seen else "") + "; steps on a logarithmic scale"]
 
 
 # The modes of the tangent kernel: how fast the bias relaxes, and how fast the labels are learned.
@@ -292,13 +268,13 @@ def modes_chart(
     layers.append(_dots(found, kept, np.full(n, 0.02), _OTHER, x, y))
     for share, ink in ((found.bias, _BIAS), (found.signal, _SIGNAL)):
         layers.append(_dots(found, kept[share[kept] >= _MODES_LEAST], share, ink, x, y))
-    entries = [
-        Entry("the bias, common to all points", _BIAS, shape="circle"),
-        Entry("the labels", _SIGNAL, shape="circle"),
-        Entry("other modes", _OTHER, shape="circle"),
-    ]
+    names = (("the bias, common to all points", _BIAS), ("the labels", _SIGNAL), ("other modes", _OTHER))
+    entries = [Entry(name, ink, shape="circle") for name, ink in names]
     chart = theme.stacked([*layers, *key(entries)], _MODES_WIDTH, _MODES_HEIGHT)
-    return theme.house(chart, title or _modes_title(found), subtitle or _modes_subtitle(found))
+    first = int(np.argmax(found.bias))
+    held = f"{100 * found.bias[first]:.0f} % of the bias is mode {first + 1}"
+    default = f"{len(found.values)} points; {held}; a dot is as large as the share of its direction in a mode"
+    return theme.house(chart, title or _modes_title(found), subtitle or [default])
 
 
 def _spectrum(modes: Any, labels: Any) -> KernelSpectrum:
@@ -319,7 +295,7 @@ def _dots(found: KernelSpectrum, which: NDArray[Any], share: Any, ink: str, x: a
         for i in which
     ]  # fmt: skip
     tooltip = theme.tooltip("rank|mode", "value|λ|.4~g", "bias|of the bias|.1%", "signal|of the labels|.1%")
-    base = alt.Chart(theme.data(rows)).mark_point(filled=True, color=ink, opacity=0.75, stroke="white", strokeWidth=0.5)
+    base = theme.chart(rows).mark_point(filled=True, color=ink, opacity=0.75, stroke="white", strokeWidth=0.5)
     return base.encode(x=x, y=y, tooltip=tooltip, size=alt.Size("size:Q", scale=None, legend=None))
 
 
@@ -336,9 +312,3 @@ def _modes_title(found: KernelSpectrum) -> str:
     if ratio > 1 / 1.5:
         return "The bias goes about as fast as the labels are learned"
     return f"The labels are learned {theme.number(float(f'{1 / ratio:.2g}'))} times as fast as the bias goes"
-
-
-def _modes_subtitle(found: KernelSpectrum) -> list[str]:
-    first = int(np.argmax(found.bias))
-    held = f"{100 * found.bias[first]:.0f} % of the bias is mode {first + 1}"
-    return [f"{len(found.values)} points; {held}; a dot is as large as the share of its direction in a mode"]
