@@ -16,13 +16,27 @@ from firstguess.base.text import capital, is_path
 from firstguess.cli import subjects
 from firstguess.cli.output import Figure, Json, check_figure, examples, leave_if_interrupted, print_json, say, show
 from firstguess.cli.predict import closed_form
-from firstguess.cli.subjects import DataOptions
+from firstguess.cli.subjects import DataOptions, flag, option
 
 # -- What to do, and why ----------------------------------------------------------------------------------------------
 
 
+_DIAGNOSED: dict[str, Any] = {
+    "inits": subjects.Inits,
+    "seconds": option(float, "About how long it may take; a verdict of fewer initializations is called preliminary."),
+    "batch_size": subjects.BatchSize,
+    "no_advice": flag("--no-advice", "Try no remedies."),
+    "optimizer": option(str, "What you will train with: gd (full batches), sgd or adam. [default: adam]"),
+    "lr": option(float, "Its learning rate. [default: 0.001, or a safe one]"),
+    "steps": option(int, "How long you will train, in steps, or"),
+    "epochs": option(int, "in epochs. [default: one, at least 100 steps]"),
+    "goal": option(str, "What advice is ranked by: even start, trainability or worst class early."),
+}
+
+
 @subjects.reads_data(points=1000)
 @subjects.takes_model()
+@subjects.takes("how", _DIAGNOSED, inits=64, seconds=180.0, no_advice=False, goal="even start")
 @examples("""Examples:
 
 firstguess diagnose mymodels:Net --data cifar10 --data-dir data --report report.html
@@ -31,27 +45,13 @@ firstguess diagnose "10 x [dense(weight_var=2) > layernorm > relu] > dense" --da
 """)
 def diagnose(
     what: subjects.Subject,
+    *,
     source: DataOptions,
     model: dict[str, Any],
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report: one .html file that opens offline.")
     ] = None,
-    inits: subjects.Inits = 64,
-    seconds: Annotated[
-        float,
-        typer.Option(help="About how long it may take; a verdict of fewer initializations is called preliminary."),
-    ] = 180.0,
-    batch_size: subjects.BatchSize = None,
-    no_advice: Annotated[bool, typer.Option("--no-advice", help="Try no remedies.")] = False,
-    optimizer: Annotated[
-        str | None, typer.Option(help="What you will train with: gd (full batches), sgd or adam. [default: adam]")
-    ] = None,
-    lr: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.001, or a safe one]")] = None,
-    steps: Annotated[int | None, typer.Option(help="How long you will train, in steps, or")] = None,
-    epochs: Annotated[int | None, typer.Option(help="in epochs. [default: one, at least 100 steps]")] = None,
-    goal: Annotated[
-        str, typer.Option(help="What advice is ranked by: even start, trainability or worst class early.")
-    ] = "even start",
+    how: dict[str, Any],
     json: Json = False,
 ) -> None:
     """Say what to do about how an untrained network guesses: fix this, worth a change, harmless, nothing to do.
@@ -62,9 +62,8 @@ def diagnose(
         files.checked(report, (".html", ".htm"), said=".html", example="report.html", where="--report")
     chosen, options = subjects.subject(what, **model)
     given: Any = source.load(most=source.points)
-    options |= {"lr": lr, "optimizer": optimizer, "steps": steps, "epochs": epochs, "goal": goal, "seconds": seconds}
-    options |= {"name": what, "data_name": source.data, "advice": not no_advice, "batch_size": batch_size}
-    d = fg.diagnose(chosen, given, inits=inits, seed=source.seed, points=given.n, **options)
+    options |= {"name": what, "data_name": source.data, "advice": not how.pop("no_advice"), "points": given.n}
+    d = fg.diagnose(chosen, given, seed=source.seed, **options, **how)
     show(d, json=json)
     if report is not None:
         d.save(report)

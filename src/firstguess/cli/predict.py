@@ -17,7 +17,7 @@ from firstguess.base.progress import bar
 from firstguess.base.text import four_digits, rounded_off, spaced, with_error, with_old_names
 from firstguess.cli import output, subjects
 from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, print_pairs, print_table
-from firstguess.cli.subjects import DataOptions
+from firstguess.cli.subjects import DataOptions, dashed, flag, option
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -44,14 +44,11 @@ def show(prediction: Prediction, infinite: Prediction | None) -> None:
     print_table("", ("guesses", "infinite size", ", ".join(sizes), "added"), rows)
 
 
-def needed(
-    network: Network, tolerance: float, mean_square: float | None, variance: float | None, *, alone: bool, json: bool
-) -> None:
+def needed(network: Network, tolerance: float, inputs: fg.Inputs, *, alone: bool, json: bool) -> None:
     """The width from which on infinite theory is right to a tolerance."""
     if not alone:
         hint = "leave --data out: it is for i.i.d. inputs"
         raise InvalidInput("--width-needed without --data", got="both", hint=hint)
-    inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
     width = fg.width_needed(network, tolerance=tolerance, inputs=inputs)
     if json:
         print_json({"network": network.to_dict(), "tolerance": tolerance, "width_needed": width})
@@ -74,7 +71,37 @@ class ChartChoice(StrEnum):
     depth = "depth"
 
 
+_HOW = "none, global, channel, pixel or centre. [default: channel for colour images, global for others]"
+_SIZED = (
+    "Units of layers that name no width: the guesses of such networks, compared with infinite width. Nearly even "
+    "networks of width 100 are far from it. [default: infinite; measured ones: 1000]"
+)
+_NEEDED = "Only say from which width on infinite theory is right: the standard deviation of a class's share to this, "
+_IID: dict[str, Any] = {
+    "mean_square": option(float, "m0 of i.i.d. inputs: |mean|²/d. [default: 0]"),
+    "variance": option(float, "v0 of i.i.d. inputs: total variance/d. [default: 1]"),
+}
+_GIVEN: dict[str, Any] = {
+    "points": option(int, "Size of the data set. [default: infinite; with --data at most 1000]"),
+    **_IID,
+    "data": option(str, f"Your data instead of i.i.d. inputs: {subjects.DATA_HELP}", autocompletion=subjects.data_sets),
+    "data_dir": subjects.DataDir,
+    "standardize": option(Standardize, _HOW),
+    "shift": option(float, "Added to every entry of the data. [default: 0]"),
+    "draws": option(int, "Initializations to draw. [default: 10000]"),
+    "seed": option(int, "Random seed. [default: 0]"),
+    "compare": flag("--compare", "With --data: closed form, kernel and a measured ensemble side by side."),
+    "inits": option(int, "Measured initializations, for --compare. [default: 100]"),
+    "width": option(int, _SIZED),
+    "dimension": option(
+        int, "Dimensions of i.i.d. inputs, 1000 in the norm paper; data have their own. [default: infinite]"
+    ),
+    "width_needed": option(float, f"{_NEEDED}e.g. 0.02.", metavar="TOLERANCE"),
+}
+
+
 @subjects.takes("words", subjects.NETWORK, panel="A network named by mlp, residual_mlp or cnn")
+@subjects.takes("given", _GIVEN, compare=False)
 @subjects.takes("learning", {**subjects.TRAINING, **subjects.SCHEDULE}, hidden=True)
 @examples("""Examples:
 
@@ -99,55 +126,11 @@ def predict(
             '"20 x [dense(weight_var=2) > relu] > dense(weight_var=2)".',
         ),
     ],
+    *,
     words: dict[str, Any],
     learning: dict[str, Any],
     classes: subjects.Classes = None,
-    points: Annotated[
-        int | None, typer.Option(help="Size of the data set. [default: infinite; with --data at most 1000]")
-    ] = None,
-    mean_square: Annotated[float | None, typer.Option(help="m0 of i.i.d. inputs: |mean|²/d. [default: 0]")] = None,
-    variance: Annotated[float | None, typer.Option(help="v0 of i.i.d. inputs: total variance/d. [default: 1]")] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=subjects.data_sets, help=f"Your data instead of i.i.d. inputs: {subjects.DATA_HELP}"
-        ),
-    ] = None,
-    data_dir: subjects.DataDir = None,
-    standardize: Annotated[
-        Standardize | None,
-        typer.Option(
-            help="none, global, channel, pixel or centre. [default: channel for colour images, global for others]"
-        ),
-    ] = None,
-    shift: Annotated[float | None, typer.Option(help="Added to every entry of the data. [default: 0]")] = None,
-    draws: Annotated[int | None, typer.Option(help="Initializations to draw. [default: 10000]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed. [default: 0]")] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="With --data: closed form, kernel and a measured ensemble side by side.")
-    ] = False,
-    inits: Annotated[int | None, typer.Option(help="Measured initializations, for --compare. [default: 100]")] = None,
-    width: Annotated[
-        int | None,
-        typer.Option(
-            help="Units of layers that name no width: the guesses of such networks, compared with infinite "
-            "width. Nearly even networks of width 100 are far from it. [default: infinite; measured ones: 1000]"
-        ),
-    ] = None,
-    dimension: Annotated[
-        int | None,
-        typer.Option(
-            help="Dimensions of i.i.d. inputs, 1000 in the norm paper; data have their own. [default: infinite]"
-        ),
-    ] = None,
-    width_needed: Annotated[
-        float | None,
-        typer.Option(
-            metavar="TOLERANCE",
-            help="Only say from which width on infinite theory is right: the standard deviation of a class's share "
-            "to this, e.g. 0.02.",
-        ),
-    ] = None,
+    given: dict[str, Any],
     training: Annotated[bool, typer.Option("--training", hidden=True, help="As firstguess predict-training.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Show every layer.")] = False,
     json: Json = False,
@@ -164,30 +147,28 @@ def predict(
     differ from those of infinite ones.
     """
     check_figure(figure)
-    asked = _kernel_options(
-        {"data": data, "points": points, "data_dir": data_dir and str(data_dir),
-         "standardize": standardize, "shift": shift,
-         "draws": draws, "seed": seed, "inits": inits, "width": width},
-        compare=compare, inputs={"mean_square": mean_square, "variance": variance, "dimension": dimension},
-    )  # fmt: skip
+    compare, tolerance = given.pop("compare"), given.pop("width_needed", None)
+    iid = {name: value for name in (*_IID, "dimension") if (value := given.pop(name, None)) is not None}
+    asked = _kernel_options(given, compare=compare, inputs=iid)
     described = subjects.described_by(network, words, classes)
     if training or learning:
         if not training:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in learning)
+            names = ", ".join(map(dashed, learning))
             raise InvalidInput(f"--training together with {names}", got="no --training", hint="--training")
         predicted_training(described, asked, learning, json=json, figure=figure)
         return
-    if width_needed is not None:
-        needed(described, width_needed, mean_square, variance, alone=asked is None, json=json)
+    inputs = fg.Inputs(mean_square=iid.get("mean_square", 0.0), variance=iid.get("variance", 1.0))
+    if tolerance is not None:
+        needed(described, tolerance, inputs, alone=asked is None, json=json)
         return
     infinite: fg.Prediction | None = None
     if asked is None:
-        inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
+        points, width, dimension = given.get("points"), given.get("width"), iid.get("dimension")
         prediction = infinite = fg.predict(described, inputs=inputs, points=points)
         if width is not None or dimension is not None:
-            finite = replace(inputs, dimension=dimension)
-            sized: dict[str, Any] = {"points": points, "width": width, "seed": seed or 0}
+            sized: dict[str, Any] = {"points": points, "width": width, "seed": given.get("seed", 0)}
             with bar("finite size") as tick:  # a chain of networks takes seconds
+                finite = replace(inputs, dimension=dimension)
                 prediction = fg.predict(described, inputs=finite, progress=tick, **sized)
         references: list[fg.Prediction] = []
     else:
@@ -210,19 +191,16 @@ def predict(
         output.save_figure(_chart(prediction, references, draw), figure)
 
 
-def _kernel_options(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> KernelOptions | None:
+def _kernel_options(given: dict[str, Any], *, compare: bool, inputs: dict[str, float]) -> KernelOptions | None:
     """The options about data, or None without --data; refused where they contradict each other."""
-    given = {k: v for k, v in options.items() if v is not None}
     if "data" not in given:
-        alone = ("points", "width", "seed")
-        idle = ["--" + k.replace("_", "-") for k in given if k not in alone] + ["--compare"] * compare
+        idle = [dashed(k) for k in given if k not in ("points", "width", "seed")] + ["--compare"] * compare
         if idle:
             raise InvalidInput(f"--data together with {', '.join(idle)}", got="no --data", hint="--data digits")
         return None
-    iid = ["--" + k.replace("_", "-") for k, v in inputs.items() if v is not None]
-    if iid:
-        expected, names = "either --data or a description of i.i.d. inputs", ", ".join(iid)
+    if names := ", ".join(map(dashed, inputs)):
         hint = f"leave {names} out; --shift and --standardize change the data"
+        expected = "either --data or a description of i.i.d. inputs"
         raise InvalidInput(expected, got=f"both --data and {names}", hint=hint)
     if "inits" in given and not compare:
         raise InvalidInput("--compare together with --inits", got="no --compare", hint="--compare")

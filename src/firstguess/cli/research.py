@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from firstguess.base import files
-from firstguess.base.checks import given
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import spaced
 from firstguess.cli import subjects
 from firstguess.cli.output import Command, Json, examples, print_json, print_table, say
+from firstguess.cli.subjects import option
 
 if TYPE_CHECKING:
     from firstguess.studies.study_files import StudyFiles
@@ -29,6 +29,19 @@ _ASIDE = ("task", "network", "findings")
 _ENDINGS = ("_se", "_low", "_high", "_start")
 
 
+_RUN: dict[str, Any] = {
+    "engine": option(str, "local (processes of this machine) or ray. [default: local]"),
+    "address": option(str, 'Address of a Ray cluster; "auto" finds it. [default: one here]'),
+    "workers": option(int, "Processes of this machine. [default: one per core]"),
+    "cpus": option(int, "Processors per task, on Ray. [default: 1]"),
+    "gpus": option(float, "GPUs per task, on Ray. [default: none]"),
+    "retries": option(int, "Retries when a worker dies. [default: 3]"),
+    "seconds": option(float, "Time limit of a task."),
+    "memory": option(float, "Bytes that a task may use: 4e9."),
+}
+
+
+@subjects.takes("how", _RUN)
 @examples("""A study.toml; names in the grid are arguments of the network, of the reading, or {names} in a description:
 
 reading = "measure"  # or predict, train, diagnose
@@ -53,21 +66,11 @@ firstguess sweep table runs/ --study norms --json
 """)
 def sweep(
     what: Annotated[str, typer.Argument(metavar="FILE|status|table", help="A .toml file; or what to show of a store.")],
+    *,
     folder: Annotated[
         Path | None, typer.Argument(metavar="STORE", help="For status and table: the store. [default: runs]")
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="local (processes of this machine) or ray. [default: local]")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help='Address of a Ray cluster; "auto" finds it. [default: one here]')
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes of this machine. [default: one per core]")] = None,
-    cpus: Annotated[int | None, typer.Option(help="Processors per task, on Ray. [default: 1]")] = None,
-    gpus: Annotated[float | None, typer.Option(help="GPUs per task, on Ray. [default: none]")] = None,
-    retries: Annotated[int | None, typer.Option(help="Retries when a worker dies. [default: 3]")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Time limit of a task.")] = None,
-    memory: Annotated[float | None, typer.Option(help="Bytes that a task may use: 4e9.")] = None,
+    how: dict[str, Any],
     store: Annotated[Path | None, typer.Option(help="Another store than the file's.")] = None,
     data_dir: subjects.DataDir = None,
     page: Annotated[
@@ -91,9 +94,7 @@ def sweep(
     if page is not None:
         files.checked(page, (".html", ".htm"), said=".html", example="study.html")
     found = planned(what, store=store, data_dir=str(data_dir) if data_dir else None)
-    limits = given(retries=retries, seconds=seconds, memory=memory)
-    options = given(engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus, **limits)
-    say(str(found.run(**options).ran))
+    say(str(found.run(**how).ran))
     if page is not None:
         say(f"wrote {found.save(page)}")
     _show(found.table(), found.settings(), json)

@@ -121,35 +121,46 @@ Redraw = Annotated[
 # -- Groups of options -------------------------------------------------------------------------------------------------
 
 
-def _option(kind: Any, help: str, **more: Any) -> Any:
+def option(kind: Any, help: str, **more: Any) -> Any:
+    """An option of a group, which need not be given."""
     return Annotated[kind | None, typer.Option(help=help, **more)]
+
+
+def flag(name: str, help: str) -> Any:
+    """A flag of a group."""
+    return Annotated[bool, typer.Option(name, help=help)]
+
+
+def dashed(name: str) -> str:
+    """An option as it is typed."""
+    return f"--{name.replace('_', '-')}"
 
 
 # Of a network that is named by its builder.
 NETWORK: dict[str, Any] = {
-    "depth": _option(int, "Hidden layers of mlp, residual_mlp, cnn. [default: 1; cnn: 2]"),
-    "activation": _option(str, "See 'firstguess activations'. [default: relu]", autocompletion=activations),
-    "norm": _option(str, f"{', '.join(NORMS[:4])}, batchnorm(batch=16). [default: none]", autocompletion=norms),
-    "placement": _option(Placement, "Norm before or after the activation. [default: before]"),
-    "pool": _option(str, "maxpool(4) or avgpool(4) after the activation (mlp, cnn)."),
-    "weight_var": _option(float, "σw²: weights have variance σw²/fan-in. [default: 2]"),
-    "bias_var": _option(float, "σb², the variance of biases. [default: 0]"),
+    "depth": option(int, "Hidden layers of mlp, residual_mlp, cnn. [default: 1; cnn: 2]"),
+    "activation": option(str, "See 'firstguess activations'. [default: relu]", autocompletion=activations),
+    "norm": option(str, f"{', '.join(NORMS[:4])}, batchnorm(batch=16). [default: none]", autocompletion=norms),
+    "placement": option(Placement, "Norm before or after the activation. [default: before]"),
+    "pool": option(str, "maxpool(4) or avgpool(4) after the activation (mlp, cnn)."),
+    "weight_var": option(float, "σw²: weights have variance σw²/fan-in. [default: 2]"),
+    "bias_var": option(float, "σb², the variance of biases. [default: 0]"),
 }
 
 # Of `fg.train` and `fg.predict_training`.
 _OPTIMIZERS = "gd (all points), sgd or adam; to train a model also a class of torch.optim, or module:function."
 TRAINING: dict[str, Any] = {
-    "lr": _option(float, "Learning rate. [default: 0.001]"),
-    "steps": _option(int, "Steps of training. [default: 1000; predicted: 10000]"),
-    "optimizer": _option(str, f"{_OPTIMIZERS} [default: adam; predicted: gd]"),
-    "batch": _option(int, "Size of mini-batches. [default: all points]"),
-    "loss": _option(str, "cross-entropy or squared. [default: cross-entropy]"),
-    "weight_decay": _option(float, "As torch's optimizers have it. [default: 0]"),
-    "start": _option(str, "Which starts to keep: any, even (or neutral) or biased. [default: any]"),
+    "lr": option(float, "Learning rate. [default: 0.001]"),
+    "steps": option(int, "Steps of training. [default: 1000; predicted: 10000]"),
+    "optimizer": option(str, f"{_OPTIMIZERS} [default: adam; predicted: gd]"),
+    "batch": option(int, "Size of mini-batches. [default: all points]"),
+    "loss": option(str, "cross-entropy or squared. [default: cross-entropy]"),
+    "weight_decay": option(float, "As torch's optimizers have it. [default: 0]"),
+    "start": option(str, "Which starts to keep: any, even (or neutral) or biased. [default: any]"),
 }
 SCHEDULE: dict[str, Any] = {
-    "schedule": _option(str, "Of the learning rate: constant, cosine or linear. [default: constant]"),
-    "warmup": _option(int, "Steps of warm-up. [default: 0]"),
+    "schedule": option(str, "Of the learning rate: constant, cosine or linear. [default: constant]"),
+    "warmup": option(int, "Steps of warm-up. [default: 0]"),
 }
 
 # Of data that a command has already, and of those that it reads: as `DataOptions`.
@@ -217,7 +228,7 @@ def described_by(network: str, options: Mapping[str, Any], classes: int | None) 
     if network not in WORDS:
         text = as_network(network, classes)  # what is no description at all says so first
         if given:
-            names = ", ".join("--" + name.replace("_", "-") for name in given)
+            names = ", ".join(map(dashed, given))
             expected = "options for mlp, residual_mlp or cnn only together with one of these words"
             hint = 'write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"'
             raise InvalidInput(expected, got=f"{names} with a description", hint=hint)

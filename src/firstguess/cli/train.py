@@ -16,7 +16,7 @@ from firstguess.base.text import is_path
 from firstguess.cli import subjects
 from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, save_figure, say
 from firstguess.cli.predict import KernelOptions, predicted_training
-from firstguess.cli.subjects import POINTS, WORDS, DataOptions
+from firstguess.cli.subjects import POINTS, WORDS, DataOptions, option
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -31,8 +31,20 @@ _DRAWN: dict[str, Any] = {
 _NETWORK, _TRAINING = "A network named by mlp, residual_mlp or cnn", "How it is trained"
 
 
+_TRAINED: dict[str, Any] = {
+    "test": option(str, "Held-out points: data likewise, or how many points of --data are held out."),
+    "inits": option(int, "Networks that are trained."),
+    "epochs": option(int, "Passes over the data; or --steps."),
+    "level": option(float, "Share of the largest class at which the bias counts as absorbed."),
+    "classes": subjects.Classes,
+    "threads": option(int, "Members at a time. [default: one per core]"),
+    "store": option(Path, "Keep members here: a stopped training resumes from there.", metavar="FOLDER"),
+}
+
+
 @subjects.takes("words", subjects.NETWORK, panel=_NETWORK)
 @subjects.takes("learning", subjects.TRAINING, panel=_TRAINING)
+@subjects.takes("how", _TRAINED, inits=50)
 @subjects.reads_data()
 @subjects.takes_model()
 @examples("""Examples:
@@ -54,23 +66,12 @@ def train(
             help="mlp, residual_mlp or cnn; a description; or module:factory (a class or function that makes a model).",
         ),
     ],
+    *,
     source: DataOptions,
     words: dict[str, Any],
     learning: dict[str, Any],
     model: dict[str, Any],
-    test: Annotated[
-        str | None, typer.Option(help="Held-out points: data likewise, or how many points of --data are held out.")
-    ] = None,
-    inits: Annotated[int, typer.Option(help="Networks that are trained.")] = 50,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data; or --steps.")] = None,
-    level: Annotated[
-        float | None, typer.Option(help="Share of the largest class at which the bias counts as absorbed.")
-    ] = None,
-    classes: subjects.Classes = None,
-    threads: Annotated[int | None, typer.Option(help="Members at a time. [default: one per core]")] = None,
-    store: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep members here: a stopped training resumes from there.")
-    ] = None,
+    how: dict[str, Any],
     compare: Annotated[
         bool, typer.Option("--compare", help="Predict the same without training, and print both side by side.")
     ] = False,
@@ -83,28 +84,27 @@ def train(
     curves so far; with --store, the same command resumes.
     """
     check_figure(figure)
+    classes, epochs, test = (how.pop(name, None) for name in ("classes", "epochs", "test"))
     chosen, options = _subject(what, words, classes, model)
     described = isinstance(chosen, fg.Network)
     if compare and not described:
         raise InvalidInput("a description, to predict its training", got=what, where="--compare")
-    how = _optimizer(learning.pop("optimizer", "adam"), described=described)
+    optimizer = _optimizer(learning.pop("optimizer", "adam"), described=described)
     steps = learning.pop("steps", 1000 if epochs is None else None)
     given, held = _data(source, test)
     seed = source.seed
     if classes is None and described and given.classes is not None:
         chosen = fg.Network(chosen.layers, max(2, given.classes))
-    rest: dict[str, Any] = {**learning, "level": level}
+    rest: dict[str, Any] = {**learning, "level": how.pop("level", None)}
     predicted = None
     if compare:  # first: what cannot be predicted is said before anything is trained
         ends = steps if epochs is None else epochs * math.ceil(given.n / min(rest.get("batch") or given.n, given.n))
-        theory: dict[str, Any] = {**rest, "optimizer": how, "steps": ends, "width": model["width"]}
+        theory: dict[str, Any] = {**rest, "optimizer": optimizer, "steps": ends, "width": model["width"]}
         with bar("training, predicted") as tick:
             predicted = fg.predict_training(chosen, data=given, test=held, seed=seed, progress=tick, **theory)
     with bar("training") as tick:
-        r = fg.train(
-            chosen, data=given, test=held, inits=inits, optimizer=how, epochs=epochs, steps=steps, seed=seed,
-            threads=threads, store=store, progress=tick, **rest, **options,
-        )  # fmt: skip
+        rest |= {"optimizer": optimizer, "epochs": epochs, "steps": steps, "seed": seed}
+        r = fg.train(chosen, data=given, test=held, progress=tick, **how, **rest, **options)
     _show(r, predicted, json=json, figure=figure)
     if r.interrupted:
         say("firstguess: interrupted; the page has what was computed")
@@ -142,7 +142,7 @@ def _subject(
     if what in WORDS:
         described = subjects.described_by(what, words, classes)
         return described, subjects.subject(str(described), **model)[1]
-    idle = ["--" + name.replace("_", "-") for name in words]
+    idle = [subjects.dashed(name) for name in words]
     if idle and is_path(what):
         raise InvalidInput("these options with mlp, residual_mlp or cnn only", got=", ".join(idle), where=what)
     chosen, options = subjects.subject(what, **model)
