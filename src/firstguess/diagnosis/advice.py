@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import size_change
@@ -16,7 +16,7 @@ from firstguess.data import Batch, Data
 from firstguess.diagnosis.answer import LITTLE, as_predicted
 from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.remedies import REMEDIES, Case, Variant
-from firstguess.diagnosis.remedies.base import inputs_of
+from firstguess.diagnosis.remedies.base import signal_of
 from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.network.inputs import Inputs
@@ -42,8 +42,7 @@ _FAST, _SLOW_BY_THEORY = 3.0, 19.0
 _ALIKE = 0.05  # of the largest share
 
 
-@dataclass(frozen=True)
-class Descent:
+class Descent(NamedTuple):
     """Full-batch descent, for the steps until a bias is absorbed."""
 
     lr: float
@@ -52,8 +51,7 @@ class Descent:
     points: int
 
 
-@dataclass(frozen=True)
-class Outlook:
+class Outlook(NamedTuple):
     """P of theory.md (31), and the median steps of descent by (16); NaN where it is not known."""
 
     nonlinearity: float = math.nan
@@ -76,14 +74,11 @@ def outlook(network: Network, inputs: Inputs, descent: Descent | None) -> Outloo
         nonlinearity = stand(p).nonlinearity
     except FirstguessError:
         return Outlook()
-    steps = math.nan
-    if descent is not None:
-        try:
-            found = p.absorption(lr=descent.lr, dimension=descent.dimension, width=descent.width, points=descent.points)
-            steps = float(found.median)
-        except FirstguessError:
-            pass  # no tangent kernel of some layer, or a rate that overshoots
-    return Outlook(nonlinearity, steps)
+    try:
+        found = None if descent is None else p.absorption(**descent._asdict())
+        return Outlook(nonlinearity, math.nan if found is None else float(found.median))
+    except FirstguessError:  # no tangent kernel of some layer, or a rate that overshoots
+        return Outlook(nonlinearity)
 
 
 def written(network: Network | None, width: int) -> str:
@@ -150,17 +145,16 @@ class Advised:
 
 def advise(trial: Trial) -> Advised:
     """All remedies that apply, tried one by one; after Ctrl-C, those that were."""
-    found: list[Advice] = []
     notes: list[str] = []
-    interrupted = False
+    found, interrupted = list[Advice](), False
     try:
-        _try_all(trial, found, notes)
+        found.extend(_each_tried(trial, notes))
     except KeyboardInterrupt:
         interrupted = True
     return Advised(tuple(sorted(found, key=lambda a: order(trial.goal, a))), tuple(notes), interrupted)
 
 
-def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
+def _each_tried(trial: Trial, notes: list[str]) -> Iterator[Advice]:
     started = time.perf_counter()
     m = trial.case.measurement
     least = _STUDIED * m.seconds / max(1, m.inits)
@@ -173,7 +167,8 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
         # One by one: each has a copy of the model.
         for variant in _offered(name, remedy, trial, notes):
             left = trial.seconds - (time.perf_counter() - started)
-            if _is_measured(variant, trial) and left < least:
+            own = variant.unchanged or variant.outcome is not None  # nothing is drawn for it
+            if not own and (variant.network is None or not _predicts(trial)) and left < least:
                 notes.append(f"not tried, because time was up: {variant.title}")
                 continue
             try:
@@ -183,7 +178,7 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
                 continue
             if variant.otherwise and not tried.helps:
                 tried = replace(tried, note=tried.note.replace(variant.note, variant.otherwise, 1))
-            found.append(tried)
+            yield tried
             del variant  # with its copy of the model, before the next has one
 
 
@@ -192,11 +187,6 @@ def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator
         yield from remedy(trial.case)
     except FirstguessError as error:
         notes.append(f"could not be tried: {name} ({error.reason})")
-
-
-def _is_measured(variant: Variant, trial: Trial) -> bool:
-    own = variant.unchanged or variant.outcome is not None
-    return not own and (variant.network is None or not _predicts(trial))
 
 
 def _predicts(trial: Trial) -> bool:
@@ -252,20 +242,15 @@ def _with_theory(tried: Advice, variant: Variant, trial: Trial) -> Advice:
     network = trial.case.network
     if network is None or not _predicts(trial):
         return tried
-    before = outlook(network, _inputs(trial.case.batches), trial.descent)
+    before = outlook(network, signal_of(trial.case.batches), trial.descent)
     if variant.unchanged or variant.outcome is not None:  # a bias or a scale of the head: neither is in P
         return replace(tried, nonlinearity_before=before.nonlinearity, nonlinearity_after=before.nonlinearity)
     if variant.network is None:
         return tried
-    given = _inputs(trial.case.batches if variant.batches is None else variant.batches)
+    given = signal_of(trial.case.batches if variant.batches is None else variant.batches)
     after = outlook(variant.network, given, trial.descent)
     found = replace(tried, nonlinearity_before=before.nonlinearity, nonlinearity_after=after.nonlinearity)
     return replace(found, absorption_before=before.absorption, absorption_after=after.absorption)
-
-
-def _inputs(batches: Sequence[Batch]) -> Inputs:
-    x = inputs_of(batches)
-    return Inputs() if x is None else Inputs.of_data(Data(x.numpy()))
 
 
 def _predicted(variant: Variant, trial: Trial) -> Prediction | None:

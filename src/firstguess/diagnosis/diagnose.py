@@ -127,8 +127,14 @@ def diagnose(
     subject = Subject(what, data, points, classes, width, batch_size, seed, known)
     subject.name, subject.data_name = name or subject.name or names[0], names[1]
     run = _length(subject, steps, epochs)
-    asked = {"loss": loss, "optimizer": optimizer, "lr": lr, "steps": run if steps or epochs else None}
-    asked |= {"logits": known.get("logits"), "loader": data if hasattr(data, "dataset") else None}
+    said = optimizer is not None or lr is not None
+    if said and not isinstance(optimizer, torch.optim.Optimizer):
+        trainer = recipe(using.make, using.rate(math.nan) if isinstance(using.make, str) else None).make
+    else:
+        trainer = optimizer
+    asked = {"loss": loss if callable(loss) else None, "optimizer": trainer, "logits": known.get("logits")}
+    asked["steps"] = run if steps or epochs else None
+    asked["loader"] = data if hasattr(data, "dataset") and (said or loss is not None) else None
     assert callable(progress)  # see `showing`
     tick = progress
     tick(0, 100)
@@ -148,7 +154,7 @@ def diagnose(
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds, progress=measuring)
     except NotFinite as error:
-        return replace(_broken(subject, error, clock), faults=_faults(subject, look, None, using, asked, clock)[0])
+        return replace(_broken(subject, error, clock), faults=_faults(subject, look, None, asked, clock)[0])
     check_fresh(m)
     if look is not None and look.now.single and look.now.probabilities:
         subject.decide_at_half()
@@ -191,7 +197,7 @@ def diagnose(
     plain = subject.network is not None and subject.network.plain  # else phases mean nothing
     train = None if gradients is None else trainability_of(gradients, plain=plain, predicted=theory)
     parts.tick(session.DIFFERENTIATED)
-    faults, unasked = _faults(subject, look, m, using, asked, clock)
+    faults, unasked = _faults(subject, look, m, asked, clock)
     notes += unasked
     lasts = None
     if subject.network is not None:
@@ -287,34 +293,15 @@ def _assumed(using: TrainedWith, run: int, *, said: bool) -> str:
 
 
 def _faults(
-    subject: Subject,
-    look: Examination | None,
-    m: Measurement | None,
-    using: TrainedWith,
-    asked: dict[str, Any],
-    clock: Clock,
+    subject: Subject, look: Examination | None, m: Measurement | None, asked: dict[str, Any], clock: Clock
 ) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     """Those of a model as it is, with what its loss and optimizer tell where somebody says these."""
-    said = asked["optimizer"] is not None or asked["lr"] is not None
-    optimizer = asked["optimizer"]
-    if said and not isinstance(optimizer, torch.optim.Optimizer):
-        optimizer = recipe(using.make, using.rate(math.nan) if isinstance(using.make, str) else None).make
     if subject.model is None:
         return find_faults(look, m)
     points = sum(batch.size for batch in subject.batches)
-    return find_faults(
-        look,
-        m,
-        model=subject.model,
-        batches=subject.batches,
-        loss=asked["loss"] if callable(asked["loss"]) else None,
-        optimizer=optimizer,
-        loader=asked["loader"] if said or asked["loss"] is not None else None,
-        steps=asked["steps"],
-        logits=asked["logits"],
-        seconds=max(clock.share(_QUESTIONS), _ANYWAY),
-        a_point=0.0 if m is None else m.seconds / max(1, m.inits) / points,  # a look is slow where it is the first call
-    )
+    a_point = 0.0 if m is None else m.seconds / max(1, m.inits) / points  # a look is slow where it is the first call
+    seconds, known = max(clock.share(_QUESTIONS), _ANYWAY), {"model": subject.model, "batches": subject.batches}
+    return find_faults(look, m, seconds=seconds, a_point=a_point, **known, **asked)
 
 
 def _length(subject: Subject, steps: int | None, epochs: int | None) -> int:

@@ -27,7 +27,7 @@ from firstguess.base.checks import optional
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.threads import THREADS
 from firstguess.studies.identity import not_sent
-from firstguess.studies.tasks import TOGETHER, Came, Job, TaskOutcome, Work, failed, perform, perform_all
+from firstguess.studies.tasks import TOGETHER, Came, Job, TaskOutcome, Work, perform, perform_all
 
 READY = "ready"
 _STARTS = 3  # workers in a row that may die before they are ready
@@ -119,12 +119,13 @@ class LocalPool:
         del self._deaths[job.key]
         hint = "; was memory short?" if code == -signal.SIGKILL else ""
         reason = f"its process ended {how}, {deaths} time{'s' * (deaths > 1)}{hint}"
-        return [Came(jobs, [failed(job.key, reason)])]
+        return [Came(jobs, [TaskOutcome(job.key, reason=reason)])]
 
     def _late(self, worker: _Worker) -> Came:
         jobs = worker.jobs
         self._end(worker)
-        late = [failed(job.key, f"it took longer than {self._seconds:g} s", self._seconds) for job in jobs]
+        reason = f"it took longer than {self._seconds:g} s"
+        late = [TaskOutcome(job.key, reason=reason, seconds=self._seconds) for job in jobs]
         return Came(jobs, late if len(jobs) == 1 else [])
 
     def _end(self, worker: _Worker, patience: float = 0.0) -> int:
@@ -150,13 +151,8 @@ class _Worker:
             fd = theirs.fileno()
             program = f"from firstguess.studies.pools import worker; worker({fd}, {os.getpid()})"
             # In a session of its own: Ctrl-C is for the driver alone.
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                pass_fds=[fd],
-                env=_environment(threads),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            known: Any = {"pass_fds": [fd], "env": _environment(threads), "start_new_session": True}
+            self.process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, **known)
         self.jobs: tuple[Job, ...] = ()
         self.ready = False
         self.since = math.inf  # when its jobs began: not before it has loaded the function
@@ -303,7 +299,7 @@ class RayPool:
             return Came(jobs, self._ray.get(reference))
         except self._ray.exceptions.RayError as error:  # what it raised itself is in its outcome: this is the cluster's
             reason = f"Ray lost it: {type(error).__name__}: {_last(error)}"
-            lost = [failed(job.key, reason, trace=str(error)[-4000:]) for job in jobs]
+            lost = [TaskOutcome(job.key, reason=reason, trace=str(error)[-4000:]) for job in jobs]
             return Came(jobs, lost if len(jobs) == 1 else [])
 
     def close(self) -> None:
@@ -360,7 +356,7 @@ def _limited(work: Work, jobs: tuple[Job, ...], seconds: float | None) -> list[T
             with _time_limit(seconds):
                 return perform(work, job)
         except _TimeUp:
-            return failed(job.key, f"it took longer than {seconds:g} s", seconds or 0.0)
+            return TaskOutcome(job.key, reason=f"it took longer than {seconds:g} s", seconds=seconds or 0.0)
 
     return perform_all(work, jobs, one)
 

@@ -29,6 +29,7 @@ from firstguess.theory.training.curves import Curve, Followed
 # Members of an ensemble as a piece of a store, and back: every bit of them.
 
 _TRAINED = "trained "
+_ALWAYS = ("fractions", "ties", "stats")
 _OPTIONAL = {"shapes": np.float64, "logits": np.float32, "own": np.float64, "places": np.float64}
 
 
@@ -37,19 +38,10 @@ def packed(members: Members | TrainedBlock, total: int, size: int) -> Piece:
     if isinstance(members, TrainedBlock):
         arrays = {f"{_TRAINED}{name}": values for name, values in members.arrays.items()}
         return {"start": members.start, "total": total, "size": size, **arrays}
-    piece: dict[str, Any] = {
-        "start": members.start,
-        "total": total,
-        "size": size,
-        "fractions": members.fractions,
-        "ties": members.ties,
-        "stats": members.stats,
-        "findings": json.dumps([finding.to_dict() for finding in members.findings]),
-    }
-    for name in _OPTIONAL:
-        if (value := getattr(members, name)) is not None:
-            piece[name] = value
-    return piece
+    findings = json.dumps([finding.to_dict() for finding in members.findings])
+    piece: dict[str, Any] = {"start": members.start, "total": total, "size": size, "findings": findings}
+    piece |= {name: getattr(members, name) for name in (*_ALWAYS, *_OPTIONAL)}
+    return {name: value for name, value in piece.items() if value is not None}
 
 
 def unpacked(piece: Mapping[str, Any]) -> Members | TrainedBlock:
@@ -57,17 +49,10 @@ def unpacked(piece: Mapping[str, Any]) -> Members | TrainedBlock:
     trained = {name[len(_TRAINED) :]: np.asarray(piece[name]) for name in piece if name.startswith(_TRAINED)}
     if trained:
         return TrainedBlock(int(piece["start"]), trained)
-    more: dict[str, Any] = {
-        name: np.asarray(piece[name], dtype) if name in piece else None for name, dtype in _OPTIONAL.items()
-    }
-    return Members(
-        int(piece["start"]),
-        np.asarray(piece["fractions"]),
-        np.asarray(piece["ties"]),
-        np.asarray(piece["stats"]),
-        tuple(Finding.from_dict(found) for found in json.loads(piece["findings"])),
-        **more,
-    )
+    known: dict[str, Any] = {name: np.asarray(piece[name]) for name in _ALWAYS}
+    known |= {name: np.asarray(piece[name], dtype) for name, dtype in _OPTIONAL.items() if name in piece}
+    findings = tuple(Finding.from_dict(found) for found in json.loads(piece["findings"]))
+    return Members(int(piece["start"]), findings=findings, **known)
 
 
 # A result as one flat row of numbers, texts and arrays.
@@ -168,13 +153,8 @@ def _training(t: Followed) -> dict[str, Any]:
 
 
 def _ends(name: str, curve: Curve) -> dict[str, float]:
-    mean, error = curve.mean, curve.se
-    return {
-        f"{name}_start": float(mean[0]),
-        f"{name}_start_se": float(error[0]),
-        f"{name}_end": float(mean[-1]),
-        f"{name}_end_se": float(error[-1]),
-    }
+    of = {"": curve.mean, "_se": curve.se}
+    return {f"{name}_{at}{end}": float(of[end][k]) for at, k in (("start", 0), ("end", -1)) for end in of}
 
 
 def _diagnosis(d: Diagnosis) -> dict[str, Any]:
@@ -304,7 +284,8 @@ def perform(work: Work, job: Job) -> TaskOutcome:
             except Cut as cut:
                 kind, piece = "block", packed(cut.members, cut.total, cut.size)
     except (Exception, SystemExit) as error:
-        return failed(job.key, _reason(error), time.perf_counter() - started, _trace(error))
+        trace = "".join(traceback.format_exception(error))[-_LONGEST:]
+        return TaskOutcome(job.key, seconds=time.perf_counter() - started, reason=_reason(error), trace=trace)
     return TaskOutcome(job.key, kind, dict(piece), time.perf_counter() - started)
 
 
@@ -312,11 +293,6 @@ def _check(code: str) -> None:
     if code and code != code_version():
         hint = "the same firstguess, numpy, scipy and torch on all nodes, and no edits while a study runs"
         raise InvalidInput(f"firstguess {code}, as the driver has it", got=code_version(), where="a worker", hint=hint)
-
-
-def failed(key: str, reason: str, seconds: float = 0.0, trace: str = "") -> TaskOutcome:
-    """An outcome without a result."""
-    return TaskOutcome(key, reason=reason, seconds=seconds, trace=trace)
 
 
 def _members(job: Job) -> contextlib.AbstractContextManager[None]:
@@ -336,10 +312,6 @@ def _reason(error: BaseException) -> str:
         return "it was interrupted"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-_LONGEST:]
 
 
 @contextlib.contextmanager

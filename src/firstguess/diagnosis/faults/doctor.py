@@ -81,7 +81,7 @@ class Probe:
 
     def _train(self, model: nn.Module, factor: float, decay: bool, steps: int) -> Run:
         p = self.patient
-        optimizer = p.recipe.at(model, factor, decay)
+        optimizer = p.optimizer_of(model, factor, decay)
         losses: list[float] = []
         first = (0.0, 0.0)
         began = time.perf_counter()
@@ -141,7 +141,7 @@ class Probe:
         """The gradient of every parameter that the loss reaches: now, and after each of some steps."""
         p = self.patient
         found: list[dict[str, torch.Tensor]] = []
-        optimizer = p.recipe.at(model, factor) if steps else None
+        optimizer = p.optimizer_of(model, factor) if steps else None
         with IsolatedRandomness(p.seed), torch.enable_grad():
             for k in range(steps + 1):
                 model.zero_grad(set_to_none=True)

@@ -52,6 +52,7 @@ class Patient:
     seconds: float = 10.0
     began: float = field(default_factory=time.perf_counter)
     _call: Caller = field(default_factory=Caller)
+    _states: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict[int, dict[str, torch.Tensor]])
 
     @property
     def left(self) -> float:
@@ -100,10 +101,6 @@ class Patient:
     def optimizer_keeps_state(self) -> bool:
         """Whether a step leaves a trace in the optimizer: plain descent keeps none."""
         return not (isinstance(self.optimizer, optim.SGD) and not self.optimizer.param_groups[0].get("momentum"))
-
-    @cached_property
-    def _states(self) -> dict[int, dict[str, torch.Tensor]]:
-        return {}
 
     def fresh(self, seed: int = 0) -> nn.Module:
         """A re-initialized copy in train mode but for dropout; buffers are those of no data."""
@@ -192,21 +189,30 @@ class Patient:
     # -- The optimizer -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def recipe(self) -> Optimizing:
+    def recipe(self) -> Callable[[nn.Module], optim.Optimizer]:
         """How the user trains; without an optimizer, a step of Adam that is small."""
         if self.optimizer is None:
-            return Optimizing(lambda model: optim.Adam(_trainable(model), 1e-3))
+            return lambda model: optim.Adam(_trainable(model), 1e-3)
         if isinstance(self.optimizer, optim.Optimizer):
-            return Optimizing(_like(self.given, self.optimizer))
+            return _like(self.given, self.optimizer)
         make = recipe(self.optimizer, None).make
-        return Optimizing(lambda model: make(_trainable(model)))
+        return lambda model: make(_trainable(model))
+
+    def optimizer_of(self, model: nn.Module, factor: float = 1.0, decay: bool = True) -> optim.Optimizer:
+        """The user's optimizer for a copy of the model, with its rates times `factor`."""
+        found = self.recipe(model)
+        for group in found.param_groups:
+            group["lr"] = factor * max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
+            if not decay:
+                group["weight_decay"] = 0.0
+        return found
 
     @cached_property
     def example(self) -> optim.Optimizer:
         """The user's optimizer, or one as it would be made; it is not to be stepped."""
         if isinstance(self.optimizer, optim.Optimizer):
             return self.optimizer
-        return self.recipe.make(self.training_copy())
+        return self.recipe(self.training_copy())
 
     @property
     def rate(self) -> float:
@@ -239,22 +245,6 @@ class NotApplicable(Exception):
 
 class FaultRemark(Exception):
     """What a question found that is no fault: a note."""
-
-
-@dataclass(frozen=True)
-class Optimizing:
-    """Makes the user's optimizer for a copy of the model."""
-
-    make: Callable[[nn.Module], optim.Optimizer]
-
-    def at(self, model: nn.Module, factor: float = 1.0, decay: bool = True) -> optim.Optimizer:
-        """The optimizer with its rates times `factor`."""
-        found = self.make(model)
-        for group in found.param_groups:
-            group["lr"] = factor * max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
-            if not decay:
-                group["weight_decay"] = 0.0
-        return found
 
 
 def _like(model: nn.Module, given: optim.Optimizer) -> Callable[[nn.Module], optim.Optimizer]:

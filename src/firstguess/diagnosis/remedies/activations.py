@@ -13,14 +13,12 @@ import torch
 from torch import nn
 
 from firstguess.base.errors import FirstguessError
-from firstguess.data import Data
 from firstguess.diagnosis.remedies import base
 from firstguess.diagnosis.remedies.base import Case, Variant
 from firstguess.modules.flow import trace_flow
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import centered
 from firstguess.network.causes_bias import causes_bias
-from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Activate, Conv, Dense, Layer
 from firstguess.network.network import Network, pytorch_code
 from firstguess.network.walk import needs_images, needs_tokens
@@ -186,8 +184,7 @@ def tuned(case: Case) -> Iterator[Variant]:
     network = case.network
     if network is None or needs_tokens(network.layers) or needs_images(network.layers):
         return
-    x = base.inputs_of(case.batches)
-    given = Inputs() if x is None else Inputs.of_data(Data(x.numpy()))
+    given = base.signal_of(case.batches)
     gamma = _NONLINEAR * (1.0 + given.mean_square / given.variance) - 1.0
     began = time.perf_counter()
     try:

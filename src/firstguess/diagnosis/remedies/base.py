@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from firstguess.data import Batch
+from firstguess.data import Batch, Data
 from firstguess.data.streams import IsolatedRandomness
 from firstguess.diagnosis.result import Aim
 from firstguess.ensemble.measurement import Measurement
@@ -20,6 +20,7 @@ from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Source, source_of
 from firstguess.modules.outputs import Pick
 from firstguess.network.activations.tensors import by_module
+from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Layer, Residual
 from firstguess.network.network import Network
 
@@ -193,3 +194,9 @@ def inputs_of(batches: Sequence[Batch]) -> torch.Tensor | None:
         return None
     x = torch.cat(tensors)
     return x.float() if x.dtype.itemsize < 4 else x
+
+
+def signal_of(batches: Sequence[Batch]) -> Inputs:
+    """What the closed form knows of the points: their mean square and variance."""
+    x = inputs_of(batches)
+    return Inputs() if x is None else Inputs.of_data(Data(x.numpy()))

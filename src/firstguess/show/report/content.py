@@ -9,12 +9,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
-from firstguess.base.text import counted, deviation, four_digits, size_change, size_changes, spaced
+from firstguess.base.text import capital, counted, deviation, four_digits, size_change, size_changes, spaced
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.answer import Answer, Trains
 from firstguess.show import charts as figures
@@ -50,7 +49,7 @@ def document(d: Diagnosis, *, live: bool = True) -> str:
 
 def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
     """Everything that the template names."""
-    fix = d.answer is Answer.FIX
+    fix, p = d.answer is Answer.FIX, d.expected.prediction
     lasts = not fix and (d.lasting is not None or d.rehearsal is not None)
     return {
         "d": d,
@@ -58,7 +57,7 @@ def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
         "fix": fix,
         "nothing": d.answer is Answer.NOTHING,
         "answers": _answers(d),
-        "coded": _with_code(d),
+        "coded": change if (change := sentences.best_change(d)) is not None and change.code else None,
         "start": sentences.start(d),
         "facts": sentences.facts(d),
         "found": sentences.remarkable(d),
@@ -66,7 +65,7 @@ def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
         "kept": sentences.cause(d) if math.isfinite(d.given) else "",
         "causes": _causes(d),
         "compared": _compared(d),
-        "assumed": _assumed(d),
+        "assumed": [] if p is None else [f"assumed: {assumed(p.assumptions) or 'nothing else'}"],
         "training": sentences.training(d) if d.will_train.word is not Trains.UNKNOWN else "",
         "growth": _growth(d.trainability),
         "duration": (sentences.duration(d) or d.duration.words) if lasts else "",
@@ -74,7 +73,7 @@ def context(d: Diagnosis, *, live: bool = True) -> dict[str, Any]:
         "ranked_by": _RANKED[d.goal],
         "change_title": _change_title,
         "changes": _changes(d),
-        "failed": [f"{_named(a)}: {', '.join(map(str, sentences.effects(a)[:2]))}" for a in d.did_not_help],
+        "failed": [f"{capital(a.title)}: {', '.join(map(str, sentences.effects(a)[:2]))}" for a in d.did_not_help],
         "unread": _unread(d.structure),
         "parts": _read(d.structure),
         "layers": _layers(d),
@@ -136,9 +135,8 @@ def _correlation_title(d: Diagnosis) -> str:
 def _gradients_title(t: Trainability) -> str:
     """The number is in the sentence above the chart."""
     word = "not known" if t.gradients is None else t.gradients.word
-    if word in ("zero", "not finite"):
-        return f"Gradients are {word}"
-    return "Gradients by layer" if word == "not known" else f"Towards the input gradients {word}"
+    plain = {"not known": "Gradients by layer", **{word: f"Gradients are {word}" for word in ("zero", "not finite")}}
+    return plain.get(word, f"Towards the input gradients {word}")
 
 
 def _advice_title(d: Diagnosis) -> str:
@@ -162,23 +160,10 @@ def _answers(d: Diagnosis) -> list[tuple[str, str, str]]:
     ]
 
 
-def _with_code(d: Diagnosis) -> Advice | None:
-    """The change that the answer asks for, if it can be pasted."""
-    change = sentences.best_change(d)
-    return change if change is not None and change.code else None
-
-
 # -- The evidence ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Causes:
-    rows: list[list[str]]
-    more: int
-    read: str
-
-
-def _causes(d: Diagnosis) -> _Causes | None:
+def _causes(d: Diagnosis) -> dict[str, Any] | None:
     if not d.causes:
         return None
     main = d.main_causes
@@ -189,7 +174,7 @@ def _causes(d: Diagnosis) -> _Causes | None:
     rows += [_cause("–", cause) for cause in lowering[:_LOWERING]]
     first = next((c for c in d.causes if c.tried), None)
     read = "" if first is None else f" ({first.inits} initializations, {first.points} points)"
-    return _Causes(rows, len(raising) - _CAUSES, read)
+    return {"rows": rows, "more": len(raising) - _CAUSES, "read": read}
 
 
 def _cause(rank: str, c: Cause) -> list[str]:
@@ -209,11 +194,6 @@ def _compared(d: Diagnosis) -> list[list[str]]:
         [name, number(r.predicted), f"{number(r.measured)} ± {number(r.se)}", deviation(r.z), _chance(r.p_value)]
         for name, r in shown
     ]
-
-
-def _assumed(d: Diagnosis) -> list[str]:
-    e = d.expected
-    return [] if e.prediction is None else [f"assumed: {assumed(e.prediction.assumptions) or 'nothing else'}"]
 
 
 def _chance(p: float) -> str:
@@ -265,28 +245,19 @@ def _step(step: float) -> str:
 # -- What to change ----------------------------------------------------------------------------------------------------
 
 
-def _named(a: Advice) -> str:
-    return f"{a.title[:1].upper()}{a.title[1:]}"
-
-
 def _change_title(a: Advice, rank: int, above: bool) -> str:
     """A change and its result; `above`: it is the one that stands at the top of the page."""
-    return f"{rank}. {_named(a)}: {'at the top of this page' if above else sentences.result(a)}"
+    return f"{rank}. {capital(a.title)}: {'at the top of this page' if above else sentences.result(a)}"
 
 
 def _changes(d: Diagnosis) -> list[list[str]]:
     """All numbers, before → after, below the names of their columns: the headline has the first of them."""
-    heads = {
-        "largest share": "largest share",
-        "γ": "γ",
-        "gradients": "gradients per layer",
-        "nonlinearity": "nonlinearity P",
-        "bias gone after": "steps until gone",
-    }
+    heads = {"largest share": "largest share", "γ": "γ", "gradients": "gradients per layer"}
+    heads |= {"nonlinearity": "nonlinearity P", "bias gone after": "steps until gone"}
     every = [{e.name: f"{e.before} → {e.after}" for e in sentences.effects(a)} for a in d.advice]
     names = [name for name in heads if any(name in numbers for numbers in every)]
     rows = [
-        [_named(a), *(numbers.get(name, "–") for name in names), sentences.known_by(a)]
+        [capital(a.title), *(numbers.get(name, "–") for name in names), sentences.known_by(a)]
         for a, numbers in zip(d.advice, every, strict=True)
     ]
     return [["Change", *(heads[name] for name in names), "known by"], *rows]
@@ -328,8 +299,7 @@ def _provenance(d: Diagnosis) -> list[list[str]]:
 # Terms of the page, each in one sentence; the page has those that it uses.
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """A word, what it means, and how the page's text shows that it is used."""
 
     word: str
