@@ -75,22 +75,27 @@ class Signal:
     @property
     def gamma(self) -> float:
         """The drift ratio γ = center/spread; infinite where all data points coincide, NaN where all are 0."""
-        return self.numbers()[0]
+        if self.spread == 0.0:
+            return math.inf if self.center > 0.0 else math.nan
+        return self.center / self.spread
 
     @property
     def correlation(self) -> float:
         """c = q_ab/q_aa = γ/(1+γ): theory.md (1)."""
-        return self.numbers()[1]
+        center = self.mean**2 + self.between
+        total = center + self.spread
+        return center / total if total > 0.0 else math.nan
 
     @property
     def one_minus_c(self) -> float:
         """1 − c without cancelling."""
-        return self.numbers()[2]
+        total = self.total
+        return self.spread / total if total > 0.0 else math.nan
 
     @property
     def log_q(self) -> float:
         """log E x²."""
-        return self.numbers()[3]
+        return math.log(self.total) + self.log_scale if self.total > 0.0 else -math.inf
 
     @property
     def q(self) -> float:

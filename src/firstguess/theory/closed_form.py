@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -193,9 +192,10 @@ def predict(
     distinct = {id(layer): layer for layer in network.layers}  # a repeated segment has the same layers again
     texts = {key: text(layer) for key, layer in distinct.items()}
     for layer, before, after in steps(network.layers, signal):
-        gradient = None
-        with contextlib.suppress(FirstguessError):  # a slope that does not converge: the guesses do not need it
+        try:
             gradient = layer.gradient(before)
+        except FirstguessError:  # a slope that does not converge is not known; the guesses do not need it
+            gradient = None
         readings.append(LayerReading(texts[id(layer)], layer.weighted, *after.numbers(), gradient))
         assumptions.update(dict.fromkeys(layer.assumptions()))
         if _sampled(layer, before, after):
