@@ -157,7 +157,7 @@ class Explanation(StoredRecord, Shown):
     @property
     def _without_cause(self) -> str:
         if not self._notable:
-            return "no class gets a large part of the guesses, and no fault was seen: there is nothing to explain"
+            return "there is nothing to explain: no class gets a large part of the guesses, and no fault was seen"
         if self.measurement is None:
             return "no cause found: whether other initializations guess like this is not known"
         return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
