@@ -467,7 +467,7 @@ class FiniteSize(StoredRecord, Shown):
     def of_sample(
         cls, width: int, dimension: int | None, variance: float, error: float, infinite: float, **more: Any
     ) -> FiniteSize:
-        """Of networks that were drawn: the variance of a class's share, with its standard error."""
+        """Make it from the variance of a class's share in networks that were drawn, and its standard error."""
         std = math.sqrt(max(variance, 0.0))
         error = min(error / (2.0 * std), math.sqrt(error)) if std > 0.0 else math.sqrt(error)
         return cls(width, dimension, "chain", std, infinite, error=error, **more)

@@ -65,7 +65,7 @@ def whole(counts: Array) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Listed(CountDistribution):
-    """By all its probabilities."""
+    """A distribution of counts, given by all its probabilities."""
 
     pmf: Array
 
@@ -151,7 +151,7 @@ class Counts(CountDistribution):
         return 1.0 - _each(lambda one: self.at_least(one + 1), k)
 
     def first(self, u: Array) -> IntArray:
-        """By a bracket around the Gaussian guess, then bisection."""
+        """Find each quantile by bisection in a bracket around the Gaussian guess."""
         return _each(self._first, u).astype(np.int64)
 
     def _first(self, u: float) -> int:
