@@ -247,7 +247,7 @@ groups = Item(
                      than="one layer's") for name in list(GROUPS)[1:])],
             within=[close(f"{name} before", c.found[name, "before"], c.found[LAYER, "before"], 0.1, 0.02,
                           to="LayerNorm's") for name in list(GROUPS)[1:]],
-            limit="narrow groups before ReLU have a law of their own",
+            limit="narrow groups before ReLU have a distribution of their own",
             otherwise="not as LayerNorm",
         ),
         claimed(
