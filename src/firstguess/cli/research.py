@@ -198,7 +198,9 @@ def zoo(
 
     names = fnmatch.filter(architectures(), pattern)
     if not names:
-        raise InvalidInput("architectures that are there", got=pattern, where="zoo", hint="'sequence/*'")
+        raise InvalidInput(
+            "architectures that are there", got=pattern or "an empty pattern", where="zoo", hint="'sequence/*'"
+        )
     rows: dict[str, dict[str, list[str]]] = {}
     failed: dict[str, str] = {}
     with bar("looking into") as tick:
