@@ -97,8 +97,8 @@ def test_correlation_by_layer_with_numbered_causes() -> None:
     said = svg_text(correlation_chart(d))
     for words in (
         "Without the 2 ReLU layers, the largest share goes from 83 % to 56 %",
-        "ReLU (`3`)",
-        "sum and ReLU (before `4`)",
+        "ReLU (3)",
+        "sum and ReLU (before 4)",
         "the data themselves",
         "deeply biased",
     ):

@@ -109,7 +109,8 @@ _CURVE = ("name|layer", "kind", "position|correlation c after it|.4f", "low|95 %
 def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     rows = [
         {"step": m.at, "position": m.cause.after, "before": m.cause.before, "added": m.cause.added, "se": m.cause.se,
-         "rank": str(m.rank), "number": str(m.rank), "cause": m.cause.words, "effect": m.cause.change or "not tried"}
+         "rank": str(m.rank), "number": str(m.rank), "cause": _drawn(m.cause.words),
+         "effect": m.cause.change or "not tried"}
         for m in marked
     ]  # fmt: skip
     tooltip = theme.tooltip(
@@ -127,9 +128,14 @@ def _names(marked: Sequence[_Marked], left: int, top: int) -> list[alt.Chart]:
     for place, m in enumerate(marked):
         x, y = left + 34 if left else 12, top + 40 + 52 * place
         dot = theme.chart([{"number": str(m.rank)}], x=alt.value(x), y=alt.value(y + 2))
-        words = theme.text_at(f"{m.cause.short(34)}\n{m.cause.change or 'not tried'}", x + 20, y - 6)
+        words = theme.text_at(f"{_drawn(m.cause.short(34))}\n{m.cause.change or 'not tried'}", x + 20, y - 6)
         layers += [*theme.numbered(dot, _CAUSE), words]
     return layers
+
+
+def _drawn(words: str) -> str:
+    """A cause without the marks that pages turn into code: a chart would show them."""
+    return words.replace("`", "")
 
 
 def _title(diagnosis: Diagnosis) -> str:
@@ -138,7 +144,7 @@ def _title(diagnosis: Diagnosis) -> str:
         tried = any(c.tried for c in diagnosis.causes)
         return "No single step changes the guesses" if tried else "No step adds correlation between inputs"
     top = found[0]
-    name = top.short(44)
+    name = _drawn(top.short(44))
     if not top.tried:
         return f"Correlation between inputs, and where it rises most: {name}"
     return f"Without {name}, the largest share goes from {top.change.replace(' → ', ' to ')}"
