@@ -86,7 +86,7 @@ def test_logits_that_are_level_print_no_nan() -> None:
 ALLOWED = {
     "logits",  # in base/statistics.py, where the rule stands
     "flat", "y",  # one-hot labels
-    "a.preferred", "chi > 1.0", "labels", "np.bincount(labels)", "np.bincount(problem.labels)", "means",
+    "a.preferred", "chi[i] > 1.0", "labels", "np.bincount(labels)", "np.bincount(problem.labels)", "means",
     "tally.fractions", "now.fractions", "seen.fractions", "seen.fractions[member]", "shares", "self.shares", "start",
     "keep.int()", "of_tied", "top.int()", "counts", "bad[i]", "z", "real[:, ::-1]", "real.flip(1).long()", "share",
     "(ids == pad).sum(1)", "order", "back[:, ::-1]", "back", "options.rates", "first.shares", "times",

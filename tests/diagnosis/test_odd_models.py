@@ -145,7 +145,7 @@ def test_of_one_model_nothing_is_expected(options: dict[str, float]) -> None:
     torch.manual_seed(0)
     model = Rand(**options)  # type: ignore[arg-type]
     told = str(fg.explain_guess(model, X + 3.0, seconds=60))
-    assert not re.search(r"100(\.0)? % of|of 1 init|± 0\b|expected from architecture", told)
+    assert not re.search(r"100(\.0)? % of (all|[0-9]+ init)|of 1 init|± 0\b|expected from architecture", told)
     assert "a function that builds the model" in " ".join(told.split())
     assert "nan" not in str(fg.measure(model, X, inits=5))
     for ask in (fg.diagnose, fg.assert_even):

@@ -182,7 +182,7 @@ TINY = dict(width=16, depth=4, n=4, length=8, inits=3, vocabulary=40, tokens=16)
     "item", [tokens.tokens_norm, tokens.tokens_depth, shared.tokens_shared, shared.tokens_own], ids=lambda i: i.id
 )
 def test_items_run_and_say_what_they_found(item: Item, tmp_path: Path) -> None:
-    sizes = {name: size for name, size in TINY.items() if name in item.quick[0]}
+    sizes = {name: size for name, size in TINY.items() if name in item.sizes(quick=True)[0]}
     outcome = item.outcome(Run(item, quick=True, store=Store(tmp_path), changed=sizes))
     assert {entry.claim for entry in outcome.entries} == set(item.claims)
     assert all(entry.verdict in VERDICTS and entry.measured for entry in outcome.entries)
